@@ -1,0 +1,37 @@
+# Two commands: `make run` and `make test`. Both set up .venv first, if needed.
+.PHONY: help run test lint types check install test-asan bench clean
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+CORE := $(wildcard src/mqks/core/*.pyx src/mqks/core/*.pxd) setup.py
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
+
+run: install  ## run the broker on port 25000 (ARGS="--port=…" for more)
+	@exec $(BIN)/mqksd $(ARGS)
+
+test: install lint types  ## lint, types, every test
+	$(BIN)/python -m pytest -q
+
+lint: install  ## ruff: style and likely mistakes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install  ## mypy, strict
+	$(BIN)/mypy
+
+install: .venv/core.stamp  ## set up .venv with the pinned versions and build the core
+
+.venv/tools.stamp: pyproject.toml constraints.txt
+	@echo "setting up .venv (about a minute the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PIP) setuptools wheel Cython
+	@touch $@
+
+.venv/core.stamp: .venv/tools.stamp $(CORE)
+	@echo "building the core"
+	@$(PIP) --no-build-isolation --editable '.[dev,bench]'
+	@touch $@

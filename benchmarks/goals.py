@@ -1,0 +1,72 @@
+"""The goals: what MQKS must reach, as a ratio to a peer in the same run, or as a plain number."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a measured number is shown."""
+
+    key: str
+    title: str
+    unit: str
+
+
+METRICS = [
+    Metric("rate", "delivered", "/s"),
+    Metric("cpu_us", "server CPU", "µs/msg"),
+    Metric("p50_us", "latency p50", "µs"),
+    Metric("p99_us", "latency p99", "µs"),
+    Metric("connection_bytes", "memory per connection", "B"),
+    Metric("beyond_bytes", "memory per message beyond its bytes", "B"),
+    Metric("taken_rate", "taken", "/s"),
+    Metric("drain_rate", "drained", "/s"),
+    Metric("drain_cpu_us", "server CPU, draining", "µs/msg"),
+    Metric("left_mib", "memory left after the drain", "MiB"),
+    Metric("queue_bytes", "memory per queue", "B"),
+]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """MQKS's number, divided by the peer's where there is a peer, is at least or at most `limit`."""
+
+    scenario: str
+    metric: str
+    peer: str | None
+    at_least: bool
+    limit: float
+
+    def text(self) -> str:
+        sign = "≥" if self.at_least else "≤"
+        return f"{sign} {self.limit:g}x {self.peer}" if self.peer else f"{sign} {self.limit:g}"
+
+    def met(self, medians: Mapping[str, Mapping[str, float]]) -> bool | None:
+        """From family → metric → median; None when one of the two was not measured."""
+        ours = medians.get("MQKS", {}).get(self.metric)
+        theirs = medians.get(self.peer, {}).get(self.metric) if self.peer else 1.0
+        if ours is None or not theirs:
+            return None
+        return ours / theirs >= self.limit if self.at_least else ours / theirs <= self.limit
+
+
+def like_one_to_one(scenario: str) -> list[Goal]:
+    return [
+        Goal(scenario, "rate", "NATS", True, 2.5),
+        Goal(scenario, "rate", "copy", True, 0.6),
+        Goal(scenario, "cpu_us", "NATS", False, 0.25),
+    ]
+
+
+GOALS = [
+    *like_one_to_one("auto-128"),
+    *like_one_to_one("mixed"),
+    Goal("manual", "rate", "NATS", True, 10),
+    Goal("manual", "rate", "Redis", True, 5),
+    Goal("fan-100", "rate", "NATS", True, 3),
+    Goal("latency", "p50_us", "NATS", False, 1),
+    Goal("latency", "p99_us", "NATS", False, 1),
+    Goal("idle", "connection_bytes", None, False, 4096),
+    Goal("backlog", "beyond_bytes", None, False, 16),
+]

@@ -1,0 +1,123 @@
+"""The table of what is measured: for each scenario its load, its contenders, and how many messages each gets.
+
+The counts make each measurement last about a second at the speeds seen so far; `--scale` multiplies them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from benchmarks.contenders.base import Contender
+from benchmarks.contenders.copy import Copy
+from benchmarks.contenders.mqks import Mqks
+from benchmarks.contenders.nats import JetStream, Nats
+from benchmarks.contenders.redis import Redis, RedisList, RedisStreams
+from benchmarks.measure import (
+    Metrics,
+    backlog,
+    idle_connections,
+    latency,
+    manual_ack,
+    many_queues,
+    throughput,
+)
+from benchmarks.payload import Layout, Load, shuffled
+
+Counts = Mapping[type[Contender], int]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    title: str
+    measure: Callable[[Contender, Load, int], Metrics]
+    load: Load
+    messages: Counts
+    scaled: bool = True  # a memory scenario keeps its size whatever the scale
+
+
+ONE: Layout = (((b"q1", (b"e1",)),),)
+MIXED_EVENTS = [b"e%02d" % e for e in range(100)]
+MIXED: Layout = (tuple((b"q%02d" % q, tuple(MIXED_EVENTS[q::20])) for q in range(20)),)
+MANY: Layout = (tuple((b"q%05d" % q, (b"e%05d" % q,)) for q in range(10_000)),)
+
+
+def fan_out(count: int) -> Layout:
+    return tuple(((b"q%03d" % q, (b"e1",)),) for q in range(count))
+
+
+def one_to_one(size: int, title: str, messages: Counts) -> Scenario:
+    return Scenario(f"auto-{size}", f"auto-ack 1→1, {title}", throughput, Load(size, ONE), messages)
+
+
+K, M = 1_000, 1_000_000
+SCENARIOS = [
+    one_to_one(16, "16 B", {Mqks: 12 * M, Copy: 18 * M, Nats: 2 * M, Redis: 2 * M}),
+    one_to_one(128, "128 B", {Mqks: 6 * M, Copy: 6 * M, Nats: 2 * M, Redis: 1 * M}),
+    one_to_one(1024, "1 KiB", {Mqks: 1 * M, Copy: 1 * M, Nats: 500 * K, Redis: 500 * K}),
+    one_to_one(16384, "16 KiB", {Mqks: 80 * K, Copy: 80 * K, Nats: 40 * K, Redis: 60 * K}),
+    Scenario(
+        "mixed",
+        "100 events, 20 queues, 128 B",
+        throughput,
+        Load(128, MIXED, shuffled(MIXED_EVENTS)),
+        {Mqks: 4 * M, Copy: 6 * M, Nats: 1 * M, Redis: 700 * K},
+    ),
+    Scenario(
+        "manual",
+        "manual ack, 128 B",
+        manual_ack,
+        Load(128, ONE, distinct=True),
+        {Mqks: 2 * M, JetStream: 150 * K, RedisStreams: 200 * K},
+    ),
+    Scenario(
+        "fan-10",
+        "fan-out x10, 128 B",
+        throughput,
+        Load(128, fan_out(10)),
+        {Mqks: 800 * K, Copy: 800 * K, Nats: 300 * K, Redis: 300 * K},
+    ),
+    Scenario(
+        "fan-100",
+        "fan-out x100, 128 B",
+        throughput,
+        Load(128, fan_out(100)),
+        {Mqks: 80 * K, Copy: 80 * K, Nats: 30 * K, Redis: 40 * K},
+    ),
+    Scenario(
+        "latency",
+        "one at a time, 128 B",
+        latency,
+        Load(128, ONE),
+        {Mqks: 20 * K, Copy: 20 * K, Nats: 20 * K, Redis: 20 * K},
+    ),
+    Scenario(
+        "idle",
+        "5,000 idle connections",
+        idle_connections,
+        Load(128, ONE),
+        {Mqks: 5 * K, Nats: 5 * K, Redis: 5 * K},
+        scaled=False,
+    ),
+    Scenario(
+        "backlog",
+        "backlog of 1,000,000 x 128 B",
+        backlog,
+        Load(128, ONE, distinct=True, block_messages=1000),
+        {Mqks: 1 * M, JetStream: 1 * M, RedisList: 1 * M},
+        scaled=False,
+    ),
+    Scenario(
+        "queues",
+        "10,000 queues, 128 B",
+        many_queues,
+        Load(128, MANY, tuple(events[0] for _, events in MANY[0])),
+        {Mqks: 1 * M, Nats: 1 * M, RedisList: 1 * M},
+    ),
+    Scenario(
+        "shared",
+        "200 consumers on one queue, 128 B",
+        throughput,
+        Load(128, ONE * 200, shared=True),
+        {Mqks: 500 * K, Nats: 500 * K},
+    ),
+]

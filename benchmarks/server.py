@@ -1,0 +1,140 @@
+"""A contender's server process: started on a free port, watched through /proc, always stopped."""
+
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.contenders.base import BenchError, Contender, Exchange
+
+START_SECONDS = 15
+STALL_SECONDS = 30
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Server:
+    """`with Server(contender) as server:` runs it; leaving the block ends it, whatever happened inside."""
+
+    def __init__(self, contender: Contender) -> None:
+        self.contender = contender
+        self.folder = Path(tempfile.mkdtemp(prefix="mqks-bench-"))
+        self.port = free_port()
+        try:
+            self.command = contender.command(self.port, self.folder)
+        except BaseException:
+            self.remove()
+            raise
+
+    def __enter__(self) -> "Server":
+        self.log = (self.folder / "server.log").open("wb")
+        # A session of its own: Ctrl-C reaches the benchmark only, which then stops its servers itself.
+        self.process = subprocess.Popen(
+            self.command, stdout=self.log, stderr=self.log, start_new_session=True
+        )
+        try:
+            self._await_listening()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def connect(self, exchange: Exchange | None = None) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", self.port))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Not settimeout(): that would cost a poll before each recv.
+        stall = struct.pack("ll", STALL_SECONDS, 0)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, stall)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, stall)
+        if exchange is not None:
+            talk(sock, exchange)
+        return sock
+
+    def cpu(self) -> float:
+        """Seconds of CPU, user and system, of all server processes so far."""
+        ticks = 0
+        for pid in self._pids():
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / TICKS
+
+    def rss(self) -> int:
+        """Resident bytes of all server processes."""
+        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE for pid in self._pids())
+
+    def settled_rss(self, seconds: float = 3.0) -> int:
+        """The resident bytes once they have stopped changing, or after a few seconds."""
+        deadline, last = time.monotonic() + seconds, self.rss()
+        while time.monotonic() < deadline:
+            time.sleep(0.3)
+            now = self.rss()
+            if abs(now - last) < 64 * 1024:
+                return now
+            last = now
+        return last
+
+    def _pids(self) -> list[int]:
+        pids, found = [self.process.pid], 0
+        while found < len(pids):
+            for children in Path(f"/proc/{pids[found]}/task").glob("*/children"):
+                pids += [int(pid) for pid in children.read_text().split()]
+            found += 1
+        return pids
+
+    def _await_listening(self) -> None:
+        # Asked of the kernel and not by connecting: the copy would take a probe for a consumer.
+        wanted, deadline = f":{self.port:04X} 00000000:0000 0A", time.monotonic() + START_SECONDS
+        while wanted not in Path("/proc/net/tcp").read_text():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise BenchError(f"{self.contender.name} did not start: {self._last_words()}")
+            time.sleep(0.01)
+
+    def _last_words(self) -> str:
+        lines = (self.folder / "server.log").read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def _stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+        self.remove()
+
+    def remove(self) -> None:
+        """Its folder goes; nothing else is left of a server that was never started."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def talk(sock: socket.socket, exchange: Exchange) -> bytes:
+    """Sends the request and reads up to its answer; returns what came after the answer."""
+    sock.sendall(exchange.request)
+    received = bytearray()
+    while (at := received.find(exchange.answer)) < 0:
+        try:
+            chunk = sock.recv(65536)
+        except BlockingIOError:
+            chunk = b""
+        if not chunk:
+            raise BenchError(f"no answer {exchange.answer!r}, only {bytes(received[-300:])!r}")
+        received += chunk
+    return bytes(received[at + len(exchange.answer) :])

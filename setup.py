@@ -1,0 +1,32 @@
+"""Builds the compiled core; all else about the package is in pyproject.toml.
+
+MQKS_SANITIZE=1 builds it with AddressSanitizer and UBSan, for `make test-asan`.
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+sanitize = os.environ.get("MQKS_SANITIZE") == "1"
+flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer"] if sanitize else ["-O3"]
+link = ["-fsanitize=address,undefined"] if sanitize else []
+
+setup(
+    ext_modules=cythonize(
+        [
+            Extension(f"mqks.core.{source.stem}", [str(source)], extra_compile_args=flags, extra_link_args=link)
+            for source in sorted(Path("src/mqks/core").glob("*.pyx"))
+        ],
+        language_level=3,
+        build_dir="build/cython",
+        compiler_directives={
+            "boundscheck": False,
+            "wraparound": False,
+            "initializedcheck": False,
+            "cdivision": True,
+            "freethreading_compatible": False,
+        },
+    )
+)

@@ -1,0 +1,57 @@
+"""Every action of every dialect, by name. An action checks its whole request before it changes anything.
+
+`find` decides the dialect: SEVX has actions of its own, and shared ones are SEVX where their data is JSON.
+"""
+
+from collections.abc import Callable
+
+from mqks.broker import jsons
+from mqks.broker.actions import consume, delete, look, publish, settle, sevx
+from mqks.broker.client import Client
+from mqks.broker.operations import Operations
+from mqks.broker.words import is_json
+
+Action = Callable[[Operations, Client, bytes, bytes], None]
+
+MQKS: dict[bytes, Action] = {
+    b"publish": publish.publish,
+    b"consume": consume.consume,
+    b"rebind": consume.rebind,
+    b"subscribe": consume.subscribe,
+    b"ack": settle.ack,
+    b"reject": settle.reject,
+    b"delete_consumer": delete.delete_consumer,
+    b"delete_queue": delete.delete_queue,
+    b"ping": look.ping,
+    b"stats": look.stats,
+    b"_eval": look.eval_,
+}
+
+SEVX: dict[bytes, Action] = {
+    b"send": sevx.send,
+    b"recv": sevx.recv,
+    b"delete_receiver": sevx.delete_receiver,
+    b"_ping": sevx.ping,
+}
+
+SEVX_WHERE_JSON: dict[bytes, Action] = {
+    b"ack": sevx.ack,
+    b"reject": sevx.reject,
+    b"delete_queue": sevx.delete_queue,
+}
+
+
+def find(action: bytes, data: bytes) -> Action | None:
+    if action in SEVX_WHERE_JSON and is_json(data):
+        return SEVX_WHERE_JSON[action]
+    if action == b"_eval" and _has_code(data):
+        return sevx.eval_
+    return MQKS.get(action) or SEVX.get(action)
+
+
+def _has_code(data: bytes) -> bool:
+    try:
+        value = jsons.loads(data) if data.startswith(b"{") else None
+    except ValueError:
+        return False
+    return isinstance(value, dict) and "code" in value

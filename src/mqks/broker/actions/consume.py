@@ -1,0 +1,76 @@
+"""consume, rebind and subscribe: who takes from a queue, and what goes into it."""
+
+from mqks.broker.bridge import MQKS
+from mqks.broker.client import Client
+from mqks.broker.errors import BadRequest
+from mqks.broker.names import check_event, matches_mask
+from mqks.broker.operations import Operations
+from mqks.broker.words import CONFIRM, Flags, Words, count, parse, seconds, switch
+
+CONSUME: Flags = {
+    **CONFIRM,
+    b"--delete-queue-when-unused": seconds,
+    b"--manual-ack": switch,
+    b"--prefetch": count,
+}
+
+
+def _queue_and_events(words: Words) -> tuple[bytes, list[bytes]]:
+    if not words.plain:
+        raise BadRequest("expected a queue")
+    queue, *events = words.plain
+    for flag in (b"--add", b"--remove"):
+        for event in words.lists.get(flag, ()):
+            check_event(event)
+    return queue, [check_event(event) for event in events]
+
+
+def consume(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    words = parse(data, CONSUME, lists=(b"--add",))
+    name, events = _queue_and_events(words)
+    queue = broker.queue_to_consume(client, request_id, name)
+    broker.join(
+        client,
+        request_id,
+        queue,
+        MQKS,
+        b"--manual-ack" in words.flags,
+        int(words.flags.get(b"--prefetch", 0)),
+    )
+    wanted = set(events) if events else set(queue.events)
+    wanted.update(words.lists.get(b"--add", ()))
+    changed = broker.exchange.set_events(queue, wanted)
+    changed |= broker.set_unused(queue, words.flags.get(b"--delete-queue-when-unused"))
+    if changed:
+        own = None if b"--add" in words.lists else client.consumers[request_id]
+        broker.tell_update(queue, but=own)
+    if words.confirm:
+        broker.core.confirm(client, request_id)
+
+
+def rebind(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    words = parse(data, CONFIRM, lists=(b"--remove", b"--remove-mask", b"--add"))
+    name, events = _queue_and_events(words)
+    queue = broker.queue(name)
+    wanted = set(events) if events or not words.lists else set(queue.events)
+    wanted.difference_update(words.lists.get(b"--remove", ()))
+    for mask in words.lists.get(b"--remove-mask", ()):
+        wanted = {event for event in wanted if not matches_mask(mask, event)}
+    wanted.update(words.lists.get(b"--add", ()))
+    _bind(broker, client, request_id, words, name, wanted)
+
+
+def subscribe(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    words = parse(data, CONFIRM)
+    name, events = _queue_and_events(words)
+    if not events:
+        raise BadRequest("expected a queue and events")
+    _bind(broker, client, request_id, words, name, set(events))
+
+
+def _bind(broker: Operations, client: Client, request_id: bytes, words: Words, name: bytes, wanted: set[bytes]) -> None:
+    queue = broker.queue(name)
+    if broker.exchange.set_events(queue, wanted):
+        broker.tell_update(queue)
+    if words.confirm:
+        broker.core.confirm(client, request_id)

@@ -1,0 +1,30 @@
+"""delete_consumer and delete_queue. To delete what is not there is fine: what was asked for holds."""
+
+from mqks.broker.client import Client
+from mqks.broker.operations import Operations
+from mqks.broker.words import CONFIRM, Flags, parse, seconds
+
+DELETE_QUEUE: Flags = {**CONFIRM, b"--when-unused": seconds}
+
+
+def delete_consumer(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    words = parse(data, CONFIRM)
+    (consumer_id,) = words.exactly(1, "a consumer")
+    consumer = broker.consumer(client, consumer_id)
+    if consumer is not None:
+        broker.leave(consumer)
+    if words.confirm:
+        broker.core.confirm(client, request_id)
+
+
+def delete_queue(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    words = parse(data, DELETE_QUEUE)
+    (name,) = words.exactly(1, "a queue")
+    queue = broker.queues.get(name)
+    if queue is not None:
+        if b"--when-unused" in words.flags:
+            broker.delete_when_unused(queue, words.flags[b"--when-unused"])
+        else:
+            broker.delete_queue(queue)
+    if words.confirm:
+        broker.core.confirm(client, request_id)

@@ -1,0 +1,28 @@
+"""ping, stats and _eval: requests that change nothing."""
+
+from mqks.broker import inspection
+from mqks.broker.client import Client
+from mqks.broker.errors import BadRequest
+from mqks.broker.jsons import dumps
+from mqks.broker.operations import Operations
+from mqks.broker.words import CONFIRM, Flags, count, leading_flags, parse
+
+EVAL: Flags = {**CONFIRM, b"--worker": count}
+
+
+def ping(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _, rest = leading_flags(data, CONFIRM)
+    broker.core.say(client, request_id + b" ok " + rest + b"\n")
+
+
+def stats(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    parse(data, CONFIRM).exactly(0, "nothing after stats")
+    broker.core.say(client, request_id + b" ok " + dumps(inspection.stats(broker)) + b"\n")
+
+
+def eval_(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    words, code = leading_flags(data, EVAL)
+    if words.flags.get(b"--worker", 0) != 0:
+        raise BadRequest("there is only worker 0")
+    text = inspection.evaluate_to_text(broker, client, code)
+    broker.core.say(client, request_id + b" ok " + text + b"\n")

@@ -1,0 +1,37 @@
+"""ack and reject, one or --all: done with what was delivered, or back to the queue with it."""
+
+from collections.abc import Callable
+
+from mqks.broker.client import Client
+from mqks.broker.errors import BadRequest
+from mqks.broker.operations import Operations
+from mqks.broker.words import CONFIRM, Flags, parse, switch
+from mqks.core.hub import Consumer
+
+SETTLE: Flags = {**CONFIRM, b"--all": switch}
+
+
+def ack(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _settle(broker, client, request_id, data, broker.core.ack)
+
+
+def reject(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _settle(broker, client, request_id, data, broker.core.reject)
+
+
+def _settle(
+    broker: Operations,
+    client: Client,
+    request_id: bytes,
+    data: bytes,
+    settle: Callable[[Consumer, bytes | None], None],
+) -> None:
+    words = parse(data, SETTLE)
+    everything = b"--all" in words.flags
+    if len(words.plain) != (1 if everything else 2):
+        raise BadRequest("expected a consumer and a message id or --all")
+    consumer = broker.consumer(client, words.plain[0])
+    if consumer is not None:
+        settle(consumer, None if everything else words.plain[1])
+    if words.confirm:
+        broker.core.confirm(client, request_id)

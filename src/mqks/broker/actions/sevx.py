@@ -1,0 +1,137 @@
+"""SEVX: the same broker with JSON as the language of requests. Every request is answered."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mqks.broker import inspection, jsons
+from mqks.broker.bridge import SEVX
+from mqks.broker.client import Client
+from mqks.broker.errors import BadRequest
+from mqks.broker.names import check_name
+from mqks.broker.operations import Operations
+from mqks.broker.patterns import Pattern
+from mqks.broker.words import AT_ONCE, CONFIRM, Flags, Words, before_json, count
+from mqks.core.hub import Consumer
+
+RECV: Flags = {**CONFIRM, b"--prefetch": count}
+
+
+def _request(
+    data: bytes, required: tuple[str, ...], optional: tuple[str, ...] = (), flags: Flags = CONFIRM
+) -> tuple[Words, dict[str, Any]]:
+    """The flags and the JSON object of a request, with all the keys it needs and no others."""
+    words, text = before_json(data, flags)
+    request = jsons.load_object(text)
+    for key in required:
+        if key not in request:
+            raise BadRequest("a key is missing", key)
+    for key in request:
+        if key not in required and key not in optional:
+            raise BadRequest("unknown key", ascii(key[:200]))
+    return words, request
+
+
+def _name(request: dict[str, Any], key: str) -> bytes:
+    try:
+        return check_name(request[key].encode())
+    except (AttributeError, UnicodeEncodeError):
+        raise BadRequest("a name must be a string", key) from None
+
+
+def _flag(request: dict[str, Any], key: str) -> bool:
+    value = request.get(key, False)
+    if not isinstance(value, bool):
+        raise BadRequest("a flag must be true or false", key)
+    return value
+
+
+def send(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _, text = before_json(data, CONFIRM)
+    content = jsons.load_object(text)
+    broker.check_memory()
+    broker.core.send(client, request_id, text, broker.exchange.queues_for(content))
+    broker.core.confirm(client, request_id)
+
+
+def _unused(request: dict[str, Any]) -> float | None:
+    value = request.get("delete_queue_when_unused", True)
+    if value is True:
+        return AT_ONCE
+    if value is False or value is None:
+        return None
+    if not isinstance(value, int | float) or not 0 <= value < 1e15:
+        raise BadRequest("delete_queue_when_unused must be true, false or a number of seconds")
+    return float(value)
+
+
+def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    words, request = _request(data, ("pattern", "queue"), ("delete_queue_when_unused", "manual_ack"), RECV)
+    if not isinstance(request["pattern"], dict):
+        raise BadRequest("a pattern must be a JSON object")
+    pattern = Pattern(request["pattern"])
+    unused = _unused(request)
+    manual_ack = _flag(request, "manual_ack")
+    queue = broker.queue_to_consume(client, request_id, _name(request, "queue"))
+    consumer = broker.join(client, request_id, queue, SEVX, manual_ack, int(words.flags.get(b"--prefetch", 0)))
+    if not pattern.same_as(queue.pattern):
+        broker.exchange.set_pattern(queue, pattern)
+        broker.tell_pattern(queue, but=consumer)
+    if broker.set_unused(queue, unused):
+        broker.tell_update(queue, but=consumer)
+    broker.core.confirm(client, request_id)
+
+
+def ack(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _settle(broker, client, request_id, data, broker.core.ack)
+
+
+def reject(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _settle(broker, client, request_id, data, broker.core.reject)
+
+
+def _settle(
+    broker: Operations,
+    client: Client,
+    request_id: bytes,
+    data: bytes,
+    settle: Callable[[Consumer, bytes | None], None],
+) -> None:
+    _, request = _request(data, ("receiver_id",), ("event_id", "all"))
+    everything = _flag(request, "all")
+    if everything == ("event_id" in request):
+        raise BadRequest("expected event_id or all: true")
+    consumer = broker.consumer(client, _name(request, "receiver_id"))
+    event_id = None if everything else _name(request, "event_id")
+    if consumer is not None:
+        settle(consumer, event_id)
+    broker.core.confirm(client, request_id)
+
+
+def delete_queue(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _, request = _request(data, ("queue",))
+    queue = broker.queues.get(_name(request, "queue"))
+    if queue is not None:
+        broker.delete_queue(queue)
+    broker.core.confirm(client, request_id)
+
+
+def delete_receiver(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _, request = _request(data, ("receiver_id",))
+    consumer = broker.consumer(client, _name(request, "receiver_id"))
+    if consumer is not None:
+        broker.leave(consumer)
+    broker.core.confirm(client, request_id)
+
+
+def ping(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _request(data, ("data",))
+    _, text = before_json(data, CONFIRM)
+    broker.core.say(client, request_id + b" ok " + text + b"\n")
+
+
+def eval_(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _, request = _request(data, ("code",))
+    if not isinstance(request["code"], str):
+        raise BadRequest("code must be a string")
+    result = inspection.evaluate_to_json(broker, client, request["code"])
+    broker.core.say(client, request_id + b" ok " + jsons.dumps({"result": result}) + b"\n")

@@ -1,0 +1,126 @@
+"""The broker without I/O: bytes of clients in, bytes for them out, time as a given clock tells it.
+
+The server and the tests use the same door: connect, feed, turn, sent, disconnect, tick. The core reads the lines
+and does what is hot; every other line comes back here, to be found an action or an error.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from mqks.broker.actions import find
+from mqks.broker.bridge import render
+from mqks.broker.client import Client, Flood
+from mqks.broker.dtid import Dtids
+from mqks.broker.errors import BadRequest
+from mqks.broker.names import is_name
+from mqks.broker.operations import Operations
+from mqks.broker.queue import Queue
+from mqks.core.hub import Connection, Core
+
+log = logging.getLogger(__name__)
+
+FLAWS = {
+    1: "the line is longer than --max-line",
+    2: "the line has a TAB or NUL character",
+}
+SHOWN_OF_A_LINE = 1024
+
+
+class Broker(Operations):
+    def __init__(
+        self,
+        *,
+        max_line: int = 1 << 20,
+        max_memory: int = 1 << 30,
+        high_water: int = 256 * 1024,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        seed: int | None = None,
+    ) -> None:
+        rng = random.Random(seed)
+        core = Core(self, max_line=max_line, max_memory=max_memory, high_water=high_water, seed=rng.getrandbits(64))
+        super().__init__(core, clock)
+        self.new_dtid = Dtids(wall, rng)
+
+    # ── the door ──
+
+    def connect(self, peer: str, fd: int = -1) -> Client:
+        client = Client(peer)
+        self.core.attach(client, fd)
+        self.clients[client] = None
+        return client
+
+    def feed(self, client: Client, data: bytes) -> None:
+        """Bytes as they came, cut anywhere."""
+        self.core.feed(client, data)
+
+    def turn(self) -> None:
+        """The end of a turn: all that was fed is answered, now messages go out."""
+        self.core.deliver()
+
+    def sent(self, client: Client, size: int) -> None:
+        """So many bytes of what was pending have left."""
+        self.core.sent(client, size)
+
+    def disconnect(self, client: Client) -> None:
+        for consumer in list((client.consumers or {}).values()):
+            self.leave(consumer, disconnected=True)
+        self.core.detach(client)
+        del self.clients[client]
+
+    def tick(self) -> None:
+        self.timers.run_due()
+
+    # ── what the core asks for ──
+
+    def request(self, connection: Connection, line: bytes, flaw: int) -> None:
+        assert isinstance(connection, Client)
+        request_id, space, rest = line.partition(b" ")
+        try:
+            if not is_name(request_id) or (flaw and len(request_id) >= self.core.max_line):
+                request_id = b"-"
+            if flaw:
+                raise BadRequest(FLAWS[flaw])
+            if request_id == b"-":
+                raise BadRequest("no legal request_id")
+            name, _, data = rest.partition(b" ")
+            action = find(name, data)
+            if action is None:
+                raise BadRequest("unknown action" if space else "no action")
+            action(self, connection, request_id, data)
+        except BadRequest as bad:
+            self._fail(connection, request_id, line, bad)
+        except Exception as unforeseen:
+            log.exception("a request met a fault in the broker itself")
+            self._fail(connection, request_id, line, BadRequest("internal error", repr(unforeseen)))
+
+    @staticmethod
+    def render(line: bytes, dialect: int, retry: int) -> bytes:
+        return render(line, dialect, retry)
+
+    def inspect(self, event: bytes, data: bytes) -> list[Queue]:
+        return self.exchange.inspect(event, data)
+
+    def _fail(self, client: Client, request_id: bytes, line: bytes, bad: BadRequest) -> None:
+        """Tell the client an error_id and the log what it is; a flood of one mistake shares both for a second."""
+        self.errors += 1
+        second = int(self.timers.clock())
+        if client.floods is None:
+            client.floods = {}
+        flood = client.floods.get(bad.reason)
+        if flood is None or flood.second != second:
+            unlogged = flood.unlogged if flood else 0
+            flood = client.floods[bad.reason] = Flood(second, self.new_dtid())
+            log.warning(
+                "error %s client=%s reason=%s line=%s%s",
+                flood.error_id.decode(),
+                client.peer,
+                ascii(str(bad)),
+                ascii(line[:SHOWN_OF_A_LINE].decode("utf-8", "backslashreplace")),
+                f" (and {unlogged} more like it before)" if unlogged else "",
+            )
+        else:
+            flood.unlogged += 1
+        self.core.say(client, request_id + b" error " + flood.error_id + b"\n")

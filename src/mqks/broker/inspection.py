@@ -1,0 +1,214 @@
+"""What can be asked about the broker: the view that `_eval` looks at, and `stats`. It only reads."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+from mqks import __version__
+from mqks.broker.client import Client
+from mqks.broker.errors import BadRequest
+from mqks.broker.operations import Operations
+from mqks.broker.queue import Queue
+from mqks.broker.safe_eval import EvalError, Table, View, evaluate, to_json, to_text
+from mqks.core.hub import Consumer
+
+DURABILITY = "memory"
+
+
+def text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
+
+
+class QueueView(View):
+    fields: ClassVar[Mapping[str, str]] = {
+        "name": "the queue's name",
+        "events": "the events it is subscribed to, sorted",
+        "pattern": "its SEVX pattern, or None",
+        "ready": "messages that wait for a consumer",
+        "unacked": "messages that were given to consumers and are not settled",
+        "returned": "ready messages that came back from consumers that went",
+        "consumers": "how many consumers it has",
+        "delete_when_unused": "seconds without consumers after which it goes, or None",
+        "published": "messages put into it so far",
+        "delivered": "deliveries so far",
+        "acked": "manual acks so far",
+        "rejected": "rejects so far",
+    }
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.name = text(queue.name)
+        self.pattern = None if queue.pattern is None else queue.pattern.content
+        self.ready = queue.ready_count
+        self.unacked = queue.unsettled
+        self.returned = queue.returned_count
+        self.consumers = len(queue.consumers)
+        self.delete_when_unused = queue.unused
+        self.published = queue.published
+        self.delivered = queue.delivered
+        self.acked = queue.acked
+        self.rejected = queue.rejected
+
+    @property
+    def events(self) -> list[str]:
+        return [text(event) for event in sorted(self._queue.events)]
+
+
+class ConsumerView(View):
+    fields: ClassVar[Mapping[str, str]] = {
+        "id": "the consumer's id",
+        "client": "the address of its connection",
+        "queue": "the name of its queue",
+        "manual_ack": "does it ack by hand",
+        "prefetch": "how many unacked messages it may have; 0 for any number",
+        "unacked": "messages that it has and did not ack",
+        "delivered": "deliveries so far",
+    }
+
+    def __init__(self, consumer: Consumer) -> None:
+        client, queue = consumer.connection, consumer.queue
+        assert isinstance(client, Client)
+        assert isinstance(queue, Queue)
+        self.id = text(consumer.id)
+        self.client = client.peer
+        self.queue = text(queue.name)
+        self.manual_ack = consumer.manual_ack
+        self.prefetch = consumer.prefetch
+        self.unacked = consumer.unacked
+        self.delivered = consumer.delivered
+
+
+class ClientView(View):
+    fields: ClassVar[Mapping[str, str]] = {
+        "address": "where the client comes from",
+        "consumers": "how many consumers it has",
+        "pending": "bytes that wait for it to read them",
+        "received": "bytes taken from it",
+        "sent": "bytes given to it",
+    }
+
+    def __init__(self, client: Client) -> None:
+        self.address = client.peer
+        self.consumers = len(client.consumers or ())
+        self.pending = client.pending_size
+        self.received = client.received
+        self.sent = client.sent
+
+
+class StateView(View):
+    fields: ClassVar[Mapping[str, str]] = {
+        "version": "the broker's version",
+        "uptime": "seconds since it started",
+        "queues": "name → queue",
+        "consumers": "a list of all consumers",
+        "events": "event → names of the queues that get it by name",
+        "clients": "address → client",
+        "connections": "how many clients are connected",
+        "published": "messages taken so far",
+        "delivered": "deliveries so far",
+        "acked": "manual acks so far",
+        "rejected": "rejects so far",
+        "errors": "requests answered with an error so far",
+        "position": "the position of the next message in the log",
+        "memory": "bytes taken for messages, queues and buffers",
+    }
+
+    def __init__(self, broker: Operations) -> None:
+        core = broker.core
+        self._broker = broker
+        self._names: dict[bytes, list[str]] = {}
+        self.version = __version__
+        self.uptime = round(broker.timers.clock() - broker.started, 3)
+        self.connections = len(broker.clients)
+        self.published = core.published
+        self.delivered = core.delivered
+        self.acked = core.acked
+        self.rejected = core.rejected
+        self.errors = broker.errors
+        self.position = core.position
+        self.memory = core.used
+
+    # What takes time to make is made once per view: an expression may ask for it in a loop.
+
+    @property
+    def queues(self) -> Table:
+        return Table(_Named(self._broker.queues), QueueView)
+
+    @cached_property
+    def consumers(self) -> list[ConsumerView]:
+        return [ConsumerView(consumer) for queue in self._broker.queues.values() for consumer in queue.consumers]
+
+    @cached_property
+    def events(self) -> Table:
+        return Table({text(event): event for event in self._broker.core.events}, self._queue_names)
+
+    def _queue_names(self, event: bytes) -> list[str]:
+        if event not in self._names:
+            queues: list[Queue] = self._broker.core.events.queues(event)
+            self._names[event] = sorted(text(queue.name) for queue in queues)
+        return self._names[event]
+
+    @cached_property
+    def clients(self) -> Table:
+        return Table({client.peer: client for client in self._broker.clients}, ClientView)
+
+
+class _Named(Mapping[str, Queue]):
+    """The broker's queues under their names as text, without a copy: 10,000 of them should not make `len` slow."""
+
+    def __init__(self, queues: Mapping[bytes, Queue]) -> None:
+        self._queues = queues
+
+    def __getitem__(self, name: str) -> Queue:
+        return self._queues[name.encode("utf-8", "surrogateescape")]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("utf-8", "surrogateescape") for name in self._queues)
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+
+def _evaluate(broker: Operations, client: Client, code: str) -> object:
+    if not client.is_local:
+        raise BadRequest("_eval is for clients on this machine")
+    if not code.strip():
+        raise BadRequest("expected an expression")
+    try:
+        return evaluate(code, {"state": StateView(broker)})
+    except EvalError as error:
+        raise BadRequest("the expression was refused", str(error)) from None
+
+
+def evaluate_to_text(broker: Operations, client: Client, code: bytes) -> bytes:
+    try:
+        source = code.decode()
+    except UnicodeDecodeError:
+        raise BadRequest("the expression is not UTF-8") from None
+    result = _evaluate(broker, client, source)
+    try:
+        return to_text(result).encode("utf-8", "replace")
+    except EvalError as error:
+        raise BadRequest("the result was refused", str(error)) from None
+
+
+def evaluate_to_json(broker: Operations, client: Client, code: str) -> object:
+    result = _evaluate(broker, client, code)
+    try:
+        return to_json(result)
+    except EvalError as error:
+        raise BadRequest("the result was refused", str(error)) from None
+
+
+def _as_dict(view: View, but: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {field: getattr(view, field) for field in view.fields if field not in but}
+
+
+def stats(broker: Operations) -> dict[str, Any]:
+    """All figures at once, as JSON-ready values."""
+    state = StateView(broker)
+    return {
+        **_as_dict(state, but=("queues", "consumers", "events", "clients")),
+        "durability": DURABILITY,
+        "queues": {text(q.name): _as_dict(QueueView(q), but=("name",)) for q in broker.queues.values()},
+    }

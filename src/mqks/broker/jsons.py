@@ -1,0 +1,43 @@
+"""JSON as we take it: strict, and an object where a request needs one."""
+
+import json
+import math
+from typing import Any, NoReturn
+
+from mqks.broker.errors import BadRequest
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+_decode = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite).decode
+
+
+def loads(text: bytes) -> Any:
+    """Raises ValueError for anything that is not strict JSON in UTF-8."""
+    try:
+        return _decode(text.decode())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def load_object(text: bytes) -> dict[str, Any]:
+    try:
+        value = loads(text)
+    except ValueError as error:
+        raise BadRequest("not JSON", str(error)) from None
+    if not isinstance(value, dict):
+        raise BadRequest("not a JSON object")
+    return value
+
+
+def dumps(value: Any) -> bytes:
+    return json.dumps(value).encode()

@@ -1,0 +1,130 @@
+"""What actions may do with queues and consumers, beyond what the core does by itself: the broker's policy.
+
+Queues come into being when they are named and go when they are deleted or unused; their consumers are told of changes.
+"""
+
+from collections.abc import Callable
+
+from mqks.broker import jsons
+from mqks.broker.bridge import MQKS, SEVX
+from mqks.broker.client import Client
+from mqks.broker.errors import BadRequest
+from mqks.broker.exchange import Exchange
+from mqks.broker.queue import Queue
+from mqks.broker.timers import Timers
+from mqks.core.hub import Consumer, Core
+
+
+class Operations:
+    def __init__(self, core: Core, clock: Callable[[], float]) -> None:
+        self.core = core
+        self.exchange = Exchange(core)
+        self.timers = Timers(clock)
+        self.queues: dict[bytes, Queue] = {}
+        self.clients: dict[Client, None] = {}  # in the order in which they came
+        self.errors = 0
+        self.started = clock()
+
+    def check_memory(self) -> None:
+        if self.core.full:
+            raise BadRequest("out of memory: --max-memory is reached, consume or delete some queue first")
+
+    # ── queues ──
+
+    def queue(self, name: bytes) -> Queue:
+        """The queue of this name, made if there is none."""
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = Queue(name)
+        return queue
+
+    def delete_queue(self, queue: Queue) -> None:
+        consumers: list[Consumer] = self.core.delete_queue(queue)
+        for consumer in consumers:
+            if consumer.dialect == MQKS:
+                text = b" ok --update " + queue.name
+            else:
+                text = b" ok " + self._pattern_text(queue, gone=True)
+            self.core.tell(consumer.connection, consumer.id, consumer.id + text + b"\n")
+        self.exchange.set_events(queue, set())
+        self.exchange.set_pattern(queue, None)
+        del self.queues[queue.name]
+
+    def set_unused(self, queue: Queue, seconds: float | None) -> bool:
+        """A consumer states when its queue may go; answers whether that changed anything."""
+        if queue.unused_is_sticky or queue.unused == seconds:
+            return False
+        queue.unused = seconds
+        return True
+
+    def delete_when_unused(self, queue: Queue, seconds: float) -> None:
+        """The early form: it stays whatever later consumers say, and counts from now where there is none."""
+        queue.unused_is_sticky = True
+        if queue.unused != seconds:
+            queue.unused = seconds
+            self.tell_update(queue)
+        self._watch_unused(queue)
+
+    def _watch_unused(self, queue: Queue) -> None:
+        """If the queue has no consumers, it goes at once or after its time."""
+        if queue.consumers or queue.unused is None:
+            return
+        if queue.unused == 0:
+            self.delete_queue(queue)
+            return
+
+        def due() -> None:
+            # A consumer that came meanwhile has cleared the deadline; a later one that left has set another.
+            if not queue.gone and queue.deadline == when:
+                self.delete_queue(queue)
+
+        queue.deadline = when = self.timers.after(queue.unused, due)
+
+    # ── consumers ──
+
+    def consumer(self, client: Client, consumer_id: bytes) -> Consumer | None:
+        return client.consumers.get(consumer_id) if client.consumers else None
+
+    def queue_to_consume(self, client: Client, consumer_id: bytes, name: bytes) -> Queue:
+        """The queue for a new or re-stated consumer; its id must not already stand for another queue."""
+        consumer = self.consumer(client, consumer_id)
+        if consumer is not None and consumer.queue is not self.queues.get(name):
+            raise BadRequest("this consumer id has another queue")
+        return self.queue(name)
+
+    def join(
+        self, client: Client, consumer_id: bytes, queue: Queue, dialect: int, manual_ack: bool, prefetch: int
+    ) -> Consumer:
+        consumer = self.consumer(client, consumer_id)
+        if consumer is None:
+            consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
+        else:
+            self.core.change(consumer, dialect, manual_ack, prefetch)
+        queue.deadline = None
+        return consumer
+
+    def leave(self, consumer: Consumer, disconnected: bool = False) -> None:
+        self.core.leave(consumer, disconnected)
+        queue = consumer.queue
+        assert isinstance(queue, Queue)
+        self._watch_unused(queue)
+
+    # ── telling consumers ──
+
+    def tell_update(self, queue: Queue, but: Consumer | None = None) -> None:
+        """The events of the queue, or when it goes, have changed: SEVX receivers have no use for either."""
+        for consumer in queue.consumers:
+            if consumer is not but and consumer.dialect == MQKS:
+                line = consumer.id + b" ok --update " + queue.update_text(consumer.manual_ack) + b"\n"
+                self.core.tell(consumer.connection, consumer.id, line)
+
+    def tell_pattern(self, queue: Queue, but: Consumer) -> None:
+        for consumer in queue.consumers:
+            if consumer is not but and consumer.dialect == SEVX:
+                line = consumer.id + b" ok " + self._pattern_text(queue) + b"\n"
+                self.core.tell(consumer.connection, consumer.id, line)
+
+    @staticmethod
+    def _pattern_text(queue: Queue, gone: bool = False) -> bytes:
+        pattern = None if gone or queue.pattern is None else queue.pattern.content
+        return jsons.dumps({"update": {"queue": queue.name.decode("utf-8", "replace"), "pattern": pattern}})

@@ -1,0 +1,104 @@
+"""The words of a request: names, flags, and lists that a flag opens. Each action states its flags in a table."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from mqks.broker.errors import BadRequest, show
+from mqks.broker.names import check_name
+
+AT_ONCE = 0.0
+_DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,15})?")
+
+FlagValue = bool | int | float
+FlagParser = Callable[[bytes | None], FlagValue]
+
+
+def switch(value: bytes | None) -> bool:
+    if value is not None:
+        raise BadRequest("this flag takes no value", show(value))
+    return True
+
+
+def seconds(value: bytes | None) -> float:
+    """Seconds, or none for at once."""
+    if value is None:
+        return AT_ONCE
+    if not _DECIMAL.fullmatch(value):
+        raise BadRequest("not a number of seconds", show(value))
+    return float(value)
+
+
+def count(value: bytes | None) -> int:
+    if value is None or not value.isdigit() or len(value) > 15:
+        raise BadRequest("not a count", show(value or b""))
+    return int(value)
+
+
+Flags = Mapping[bytes, FlagParser]
+CONFIRM: Flags = {b"--confirm": switch}
+
+
+@dataclass
+class Words:
+    """What stood on the line: plain words, then the words after each list flag, and the flags with their values."""
+
+    plain: list[bytes] = field(default_factory=list)
+    lists: dict[bytes, list[bytes]] = field(default_factory=dict)
+    flags: dict[bytes, FlagValue] = field(default_factory=dict)
+
+    @property
+    def confirm(self) -> bool:
+        return b"--confirm" in self.flags
+
+    def exactly(self, number: int, what: str) -> list[bytes]:
+        if len(self.plain) != number:
+            raise BadRequest(f"expected {what}")
+        return self.plain
+
+
+def parse(data: bytes, flags: Flags, lists: tuple[bytes, ...] = ()) -> Words:
+    words = Words()
+    current = words.plain
+    for word in data.split(b" "):
+        if not word:
+            continue
+        if not word.startswith(b"--"):
+            current.append(check_name(word))
+            continue
+        flag, equals, value = word.partition(b"=")
+        if flag in lists and not equals:
+            current = words.lists.setdefault(flag, [])
+        elif flag in flags:
+            words.flags[flag] = flags[flag](value if equals else None)
+        else:
+            raise BadRequest("unknown flag", show(word))
+    return words
+
+
+def leading_flags(data: bytes, flags: Flags) -> tuple[Words, bytes]:
+    """The flags that stand first, each once, and all that follows, untouched: data may look like a flag."""
+    words = Words()
+    while True:
+        word, _, rest = data.partition(b" ")
+        flag, equals, value = word.partition(b"=")
+        if flag not in flags or flag in words.flags or (equals and flags[flag] is switch):
+            return words, data
+        words.flags[flag] = flags[flag](value if equals else None)
+        data = rest
+
+
+def before_json(data: bytes, flags: Flags) -> tuple[Words, bytes]:
+    """The flags that stand before a JSON object, and its text without the spaces around it."""
+    start = data.find(b"{")
+    if start < 0:
+        raise BadRequest("not a JSON object")
+    words = parse(data[:start], flags)
+    words.exactly(0, "only flags before the JSON object")
+    return words, data[start:].strip(b" ")
+
+
+def is_json(data: bytes) -> bool:
+    """Does a JSON object stand here, after flags or at once?"""
+    words = (word for word in data.split(b" ", 8) if word and not word.startswith(b"--"))
+    return next(words, b"").startswith(b"{")

@@ -1,0 +1,47 @@
+"""`mqksd`, the broker as a command: reads the configuration, starts the log, serves until told to stop.
+
+Exit codes: 0 stopped by SIGTERM or SIGINT, 1 could not serve, 2 the configuration is wrong.
+"""
+
+import errno
+import logging
+import os
+import socket
+import sys
+
+from mqks.cli import logs
+from mqks.server.app import serve
+from mqks.server.config import Config, ConfigError
+
+ADVICE = {
+    errno.EADDRINUSE: "port {port} on {host} is in use; stop the other broker or choose --port",
+    errno.EACCES: "port {port} on {host} is not allowed to this user; choose a --port above 1023",
+    errno.EADDRNOTAVAIL: "{host} is not an address of this machine; choose --host",
+    errno.EMFILE: "too many open files for this process; raise `ulimit -n` or lower --max-connections",
+}
+
+
+def explain(error: OSError, config: Config) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"{config.host} is not a host that can be found; choose --host"
+    advice = None if error.filename else ADVICE.get(error.errno or 0)  # a file's error is not about the port
+    return advice.format(port=config.port, host=config.host) if advice else f"cannot serve: {error}"
+
+
+def main() -> int:
+    try:
+        config = Config.load(sys.argv[1:], os.environ)
+    except ConfigError as error:
+        print(f"mqksd: {error}", file=sys.stderr)
+        return 2
+    logs.set_up(config.log_level)
+    try:
+        return serve(config)
+    except OSError as error:
+        logging.error(explain(error, config))
+        logging.debug("where it happened", exc_info=True)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Which queues an event goes to, looked up by the bytes of its name as they stand in the receive buffer.
+
+A dict of bytes would do but for the object it needs for each look-up, which costs more than all else on the way of a message.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
+
+from mqks.core.hashing cimport hash_of
+
+cdef enum:
+    SMALLEST = 16
+
+
+cdef class Binding:
+    def __init__(self, bytes event):
+        self.event = event
+        self.queues = []
+
+
+cdef class Events:
+    def __cinit__(self, uint64_t seed):
+        self.seed = seed
+        self.bindings = {}
+        self.capacity = SMALLEST
+        self.places = <Place*>calloc(self.capacity, sizeof(Place))
+        if self.places == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.places)
+
+    def bind(self, bytes event, queue):
+        self.binding(event).queues.append(queue)
+
+    def unbind(self, bytes event, queue):
+        cdef Binding binding = self.bindings[event]
+        binding.queues.remove(queue)
+        self.forget_unused(binding)
+
+    def inspect(self, bytes event, int change):
+        """Add to the number of patterns that look into this event's data."""
+        cdef Binding binding = self.binding(event)
+        binding.inspectors += change
+        self.forget_unused(binding)
+
+    def queues(self, bytes event):
+        cdef Binding binding = self.bindings.get(event)
+        return [] if binding is None else list(dict.fromkeys(binding.queues))
+
+    def __iter__(self):
+        return iter(self.bindings)
+
+    def __len__(self):
+        return len(self.bindings)
+
+    cdef Binding binding(self, bytes event):
+        cdef Binding binding = self.bindings.get(event)
+        if binding is None:
+            if 2 * <size_t>len(self.bindings) >= self.capacity:
+                self.rebuild(2 * self.capacity)
+            binding = self.bindings[event] = Binding(event)
+            self.insert(binding)
+        return binding
+
+    cdef int forget_unused(self, Binding binding) except -1:
+        cdef bytes event = binding.event
+        if binding.queues or binding.inspectors:
+            return 0
+        self.vacate(self.place(self.hash(event), PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event)) - self.places)
+        del self.bindings[event]
+        if self.capacity > SMALLEST and 8 * <size_t>len(self.bindings) < self.capacity:
+            self.rebuild(self.capacity // 2)
+        return 0
+
+    cdef uint64_t hash(self, bytes event) noexcept:
+        return hash_of(PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event), self.seed)
+
+    cdef Binding find(self, const char* event, size_t size):
+        cdef void* binding = self.place(hash_of(event, size, self.seed), event, size).binding
+        return None if binding == NULL else <Binding>binding
+
+    cdef Place* place(self, uint64_t hash, const char* event, size_t size) noexcept:
+        """The place of this event, or the free one where it would go."""
+        cdef size_t at = hash & (self.capacity - 1)
+        cdef Place* place
+        cdef bytes name
+        while True:
+            place = &self.places[at]
+            if place.binding == NULL:
+                return place
+            if place.hash == hash:
+                name = (<Binding>place.binding).event
+                if <size_t>PyBytes_GET_SIZE(name) == size and memcmp(PyBytes_AS_STRING(name), event, size) == 0:
+                    return place
+            at = (at + 1) & (self.capacity - 1)
+
+    cdef void insert(self, Binding binding) noexcept:
+        cdef uint64_t hash = self.hash(binding.event)
+        cdef Place* place = self.place(hash, PyBytes_AS_STRING(binding.event), PyBytes_GET_SIZE(binding.event))
+        place.hash = hash
+        place.binding = <void*>binding
+
+    cdef int rebuild(self, size_t capacity) except -1:
+        cdef Place* places = <Place*>calloc(capacity, sizeof(Place))
+        cdef Binding binding
+        if places == NULL:
+            raise MemoryError
+        free(self.places)
+        self.places = places
+        self.capacity = capacity
+        for binding in self.bindings.values():
+            self.insert(binding)
+        return 0
+
+    cdef void vacate(self, size_t hole) noexcept:
+        """Free a place and move up those that had to step over it."""
+        cdef size_t mask = self.capacity - 1
+        cdef size_t at = hole
+        while True:
+            at = (at + 1) & mask
+            if self.places[at].binding == NULL:
+                break
+            if ((at - <size_t>self.places[at].hash) & mask) >= ((at - hole) & mask):
+                self.places[hole] = self.places[at]
+                hole = at
+        self.places[hole].binding = NULL

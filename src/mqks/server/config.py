@@ -1,0 +1,288 @@
+"""What the broker can be told, in one place.
+
+The fields of `Config` are the only list of options. Flags, environment variables, TOML keys, `--help` and the
+table in docs/CONFIGURATION.md are made from them, so no option can be in one of these and missing in another.
+Arguments and environment are handed in; the only thing touched from here is the TOML file that they name.
+"""
+
+import argparse
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mqks import __version__
+
+
+class ConfigError(Exception):
+    """A mistake in the configuration; the text is one line and says what to do."""
+
+
+# ---- How values are written
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a value is read from text and shown again; a ValueError of `parse` says what would be right."""
+
+    metavar: str
+    parse: Callable[[str], object]
+    show: Callable[[Any], str] = str
+    toml: type = str  # what a TOML file may hold, besides text
+
+
+UNITS = {"T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10, "": 1}
+SIZE = re.compile(r"([0-9]{1,18})(?:([KMGT])(?:iB)?)?", re.IGNORECASE | re.ASCII)
+TRUTH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
+
+
+def number(metavar: str, at_least: int, at_most: int) -> Kind:
+    def parse(text: str) -> int:
+        if re.fullmatch(r"[0-9]{1,18}", text) and at_least <= int(text) <= at_most:
+            return int(text)
+        raise ValueError(f"give a number from {at_least} to {at_most}")
+
+    return Kind(metavar, parse, toml=int)
+
+
+def show_size(size: int) -> str:
+    return next(f"{size // unit}{letter}" for letter, unit in UNITS.items() if size % unit == 0)
+
+
+def size(at_least: int, at_most: int) -> Kind:
+    def parse(text: str) -> int:
+        if match := SIZE.fullmatch(text):
+            value = int(match[1]) * UNITS[(match[2] or "").upper()]
+            if at_least <= value <= at_most:
+                return value
+        raise ValueError(f"give a size from {show_size(at_least)} to {show_size(at_most)}, such as 65536 or 64K")
+
+    return Kind("SIZE", parse, show_size, toml=int)
+
+
+def word(metavar: str, *words: str) -> Kind:
+    def parse(text: str) -> str:
+        if text.lower() in words:
+            return text.lower()
+        raise ValueError(f"give one of {', '.join(words)}")
+
+    return Kind(metavar, parse)
+
+
+def parse_switch(text: str) -> bool:
+    if text.lower() in TRUTH:
+        return TRUTH[text.lower()]
+    raise ValueError("give true or false")
+
+
+def parse_path(text: str) -> Path:
+    if text and "\0" not in text:
+        return Path(text)
+    raise ValueError("give a path")
+
+
+def parse_host(text: str) -> str:
+    if re.fullmatch(r"[^\s\0]+", text):
+        return text
+    raise ValueError("give a host name or an address, such as 127.0.0.1")
+
+
+PORT = number("PORT", 0, 65535)
+COUNT = number("N", 1, 1_000_000)
+HOST = Kind("HOST", parse_host)
+PATH = Kind("PATH", parse_path)
+LEVEL = word("LEVEL", "debug", "info", "warning", "error")
+SWITCH = Kind("", parse_switch, lambda value: str(value).lower(), toml=bool)
+LINE_SIZE = size(64, 1 << 30)
+MEMORY_SIZE = size(1 << 16, 1 << 60)
+
+
+# ---- The options
+
+
+def about(kind: Kind, help: str) -> dict[str, Any]:
+    return {"kind": kind, "help": help}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All that `mqksd` can be told: a new option is a field here and its row in docs/CONFIGURATION.md."""
+
+    port: int = field(
+        default=25000,
+        metadata=about(PORT, "port to listen on; 0 for any free one"),
+    )
+    host: str = field(
+        default="127.0.0.1",
+        metadata=about(HOST, "address to listen on; 0.0.0.0 for every network"),
+    )
+    http_port: int = field(
+        default=25080,
+        metadata=about(PORT, "port of the dashboard; accepted, but this version does not serve it yet"),
+    )
+    data: Path = field(
+        default=Path("mqks-data"),
+        metadata=about(PATH, "folder for messages; accepted, but this version keeps messages in memory"),
+    )
+    memory: bool = field(
+        default=False,
+        metadata=about(SWITCH, "keep messages in memory only; in this version it is always so"),
+    )
+    max_line: int = field(
+        default=1 << 20,
+        metadata=about(LINE_SIZE, "longest line that a client may send"),
+    )
+    max_connections: int = field(
+        default=10_000,
+        metadata=about(COUNT, "most connections at one time"),
+    )
+    max_memory: int = field(
+        default=1 << 30,
+        metadata=about(MEMORY_SIZE, "memory for messages; beyond it publishers are slowed down, then refused"),
+    )
+    log_level: str = field(
+        default="info",
+        metadata=about(LEVEL, "least that is logged: debug, info, warning, error"),
+    )
+    config: Path | None = field(
+        default=None,
+        metadata=about(PATH, "TOML file with any of these options"),
+    )
+
+    @classmethod
+    def load(cls, argv: Sequence[str], environ: Mapping[str, str]) -> "Config":
+        """Flags win over the environment, which wins over the TOML file, which wins over the defaults."""
+        flags = from_flags(argv)
+        environment = from_environment(environ)
+        path = (environment | flags).get("config")
+        config = cls(**((from_file(path) if path else {}) | environment | flags))
+        if config.max_line > config.max_memory:
+            line, memory = show_size(config.max_line), show_size(config.max_memory)
+            raise ConfigError(f"max_line ({line}) is above max_memory ({memory}); lower --max-line to fit in it")
+        return config
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A field of `Config`, by the name that each place gives it."""
+
+    name: str
+    default: object
+    kind: Kind
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def env(self) -> str:
+        return "MQKS_" + self.name.upper()
+
+    @property
+    def shown(self) -> str:
+        """The default, as one would write it."""
+        return "" if self.default is None else self.kind.show(self.default)
+
+    def parse(self, text: str, where: str) -> object:
+        try:
+            return self.kind.parse(text)
+        except ValueError as error:
+            raise ConfigError(f"{where}: {text!r} will not do; {error}") from None
+
+
+OPTIONS = [Option(each.name, each.default, **each.metadata) for each in fields(Config)]
+IN_FILE = {option.name: option for option in OPTIONS if option.name != "config"}
+IN_ENVIRONMENT = {option.env: option for option in OPTIONS}
+IN_TOML = {str: "text in quotes", int: "a number, or text in quotes", bool: "true or false"}
+OF_OTHERS = {"MQKS_URL", "MQKS_SANITIZE"}  # read by clients, and by setup.py
+
+
+# ---- The places that options come from
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:
+    near = difflib.get_close_matches(name, known, 1, cutoff=0.8)
+    advice = f"did you mean {near[0]}?" if near else "remove it, or see mqksd --help for all there are"
+    return ConfigError(f"unknown {what} {name!r}; {advice}")
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see mqksd --help")
+
+
+def from_flags(argv: Sequence[str]) -> dict[str, Any]:
+    given, rest = parser().parse_known_args(argv)
+    if rest:
+        raise unknown("argument", rest[0].partition("=")[0], [option.flag for option in OPTIONS])
+    texts = {name: str(value) for name, value in vars(given).items()}
+    return {each.name: each.parse(texts[each.name], each.flag) for each in OPTIONS if each.name in texts}
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """A variable that is empty counts as not set: that is how compose files and units leave one out."""
+    for name in environ:
+        if name.startswith("MQKS_") and name not in IN_ENVIRONMENT and name not in OF_OTHERS:
+            raise unknown("environment variable", name, IN_ENVIRONMENT)
+    return {each.name: each.parse(environ[each.env], each.env) for each in OPTIONS if environ.get(each.env)}
+
+
+def from_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}; check --config") from None
+    except ValueError as error:
+        raise ConfigError(f"{str(path)!r} is not TOML: {error}; write lines such as port = 25000") from None
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in IN_FILE:
+            raise unknown(f"key in {str(path)!r}:", name, IN_FILE)
+        option = IN_FILE[name]
+        if type(value) not in (str, option.kind.toml):
+            raise ConfigError(f"{str(path)!r}: {name}: write {IN_TOML[option.kind.toml]}")
+        found[name] = option.parse(str(value), f"{str(path)!r}: {name}")
+    return found
+
+
+# ---- What people read
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="mqksd",
+        usage="mqksd [option ...]",
+        description="The MQKS broker. Start it, then talk to it: nc localhost 25000",
+        epilog="Every option may also be an environment variable (MQKS_MAX_LINE=64K) or a key in the "
+        'TOML file (max_line = "64K"). A flag wins over the environment, the environment over the '
+        "file. A SIZE is in bytes, or in K, M, G or T, each 1024 times the one before.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=26, width=79),
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    made.add_argument("--help", "-h", action="help", help="show this help and exit")
+    made.add_argument("--version", action="version", version=f"mqksd {__version__}", help="show the version and exit")
+    for option in OPTIONS:
+        if option.kind is SWITCH:
+            made.add_argument(option.flag, action=argparse.BooleanOptionalAction, help=option.help)
+        else:
+            default = f" [{option.shown}]" if option.shown else ""
+            made.add_argument(option.flag, metavar=option.kind.metavar, help=option.help + default)
+    return made
+
+
+def table() -> str:
+    """The table in docs/CONFIGURATION.md."""
+    rows = [["Flag", "Environment", "TOML key", "Default", "Meaning"], ["---"] * 5]
+    for option in OPTIONS:
+        flag = f"`{option.flag} {option.kind.metavar}".rstrip() + "`"
+        key = f"`{option.name}`" if option.name in IN_FILE else ""
+        default = f"`{option.shown}`" if option.shown else ""
+        rows.append([flag, f"`{option.env}`", key, default, option.help])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)

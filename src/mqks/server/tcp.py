@@ -1,0 +1,141 @@
+"""The broker on TCP: accepts connections, takes turns, keeps time. It runs on asyncio and has the broker to itself."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+
+from mqks.broker import Broker
+from mqks.broker.client import Client
+from mqks.core.sockets import Poller, give_memory_back
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 4096
+ACCEPTS_AT_ONCE = 64  # before the others get their turn
+RETRY_ACCEPT = 1.0  # seconds, when the process has no file descriptor left
+HOUSEKEEPING = 0.1  # seconds between looks at those paused for memory
+TRICKLE = 10  # every so many looks they are read once, whatever the memory
+GIVE_BACK = 50  # every so many looks freed memory goes back to the system, if it is much
+MUCH = 16 << 20
+FAREWELL = 3.0  # seconds that clients have to take what is buffered when the broker stops
+
+
+class TcpServer:
+    def __init__(self, broker: Broker, max_connections: int) -> None:
+        self._broker = broker
+        self._max_connections = max_connections
+        self._poller = Poller(broker.core, self._closed)
+        self._listeners: list[socket.socket] = []
+        self._armed: asyncio.TimerHandle | None = None
+        self._looks = 0
+        self._peak = 0
+        self._drained = asyncio.Event()
+
+    def listen(self, host: str, port: int) -> list[str]:
+        """Listen on every address of the host; answers where. Port 0 takes a free one."""
+        loop = asyncio.get_running_loop()
+        for family, _, _, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            listener = socket.create_server((address[0], port), family=family, backlog=BACKLOG)
+            port = listener.getsockname()[1]
+            listener.setblocking(False)
+            self._listeners.append(listener)
+        for listener in self._listeners:
+            loop.add_reader(listener, self._accept, listener)
+        loop.add_reader(self._poller.fileno(), self._turn)
+        loop.call_later(HOUSEKEEPING, self._keep_house)
+        return [address_of(listener.getsockname()) for listener in self._listeners]
+
+    async def stop(self) -> None:
+        """Accept and read no more; send what is buffered, as far as clients take it in time; close."""
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            loop.remove_reader(listener)
+            listener.close()
+        self._poller.drain(list(self._broker.clients))
+        self._turn()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._drained.wait(), FAREWELL)
+        loop.remove_reader(self._poller.fileno())
+        for client in list(self._broker.clients):
+            if client.pending_size:
+                log.warning("client %s did not take %d bytes in time", client.peer, client.pending_size)
+            self._poller.close(client)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            try:
+                connection, address = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause_accepting(listener, error)
+                return
+            self._welcome(connection, address_of(address))
+
+    def _pause_accepting(self, listener: socket.socket, error: OSError) -> None:
+        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            log.error("accept failed: %s", error)
+        else:
+            log.error("cannot accept more connections for now: %s; raise `ulimit -n`", error.strerror)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        loop.call_later(RETRY_ACCEPT, self._accept_again, listener)
+
+    def _accept_again(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _welcome(self, connection: socket.socket, peer: str) -> None:
+        if len(self._broker.clients) >= self._max_connections:
+            error_id = self._broker.new_dtid()
+            log.warning("error %s client=%s reason='--max-connections is reached'", error_id.decode(), peer)
+            with connection, contextlib.suppress(OSError):
+                connection.setblocking(False)
+                connection.send(b"- error " + error_id + b"\n")
+            return
+        with contextlib.suppress(OSError):  # it may be gone already: reading will tell
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client = self._broker.connect(peer, connection.detach())
+        self._poller.add(client)
+        log.debug("client %s connected", peer)
+
+    def _closed(self, client: Client) -> None:
+        self._broker.disconnect(client)
+        log.debug("client %s is gone", client.peer)
+
+    def _turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._poller.turn():
+            loop.call_soon(self._turn)
+        when = self._broker.timers.next
+        if when is not None and (self._armed is None or self._armed.cancelled() or when < self._armed.when()):
+            if self._armed is not None:
+                self._armed.cancel()
+            self._armed = loop.call_at(when, self._tick)
+        if self._poller.draining and not any(client.pending_size for client in self._broker.clients):
+            self._drained.set()
+
+    def _tick(self) -> None:
+        self._armed = None
+        self._broker.tick()
+        self._turn()
+
+    def _keep_house(self) -> None:
+        self._looks += 1
+        if self._poller.has_paused:
+            self._poller.resume(trickle=self._looks % TRICKLE == 0)
+        used = self._broker.core.used
+        self._peak = max(self._peak, used)
+        if self._looks % GIVE_BACK == 0 and self._peak - used > MUCH:
+            give_memory_back()
+            self._peak = used
+        asyncio.get_running_loop().call_later(HOUSEKEEPING, self._keep_house)
+
+
+def address_of(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,298 @@
+"""The model's state: connections, queues, consumers and deliveries, with lists and linear scans only.
+
+It knows nothing of requests and their grammar; `tests/model.py` reads these and calls the methods here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.model_words import Bad, equal, matches
+
+
+@dataclass(eq=False)
+class Message:
+    id: bytes
+    event: bytes  # b"" for a SEVX event without a legal name
+    data: bytes  # as it came: MQKS data, or the SEVX event's JSON
+    content: dict[str, Any]  # what patterns are matched with
+    json: bytes  # what SEVX receivers get
+
+
+@dataclass(eq=False)
+class Copy:
+    """A message in one queue."""
+
+    message: Message
+    retry: int = 0
+    number: int | None = None  # its place in the queue, given when it leaves the ready list
+
+
+@dataclass(eq=False)
+class Connection:
+    received: bytes = b""  # an unfinished line
+    lines: list[Line] = field(default_factory=list)  # not wholly sent
+    offset: int = 0  # bytes of the first line that were sent
+    consumers: dict[bytes, Consumer] = field(default_factory=dict)
+
+    def pending(self) -> bytes:
+        return b"".join(line.text for line in self.lines)[self.offset :]
+
+    def write(self, request_id: bytes, data: bytes, delivery: Delivery | None = None) -> None:
+        self.lines.append(Line(request_id + b" " + data + b"\n", delivery))
+
+
+@dataclass(eq=False)
+class Consumer:
+    id: bytes
+    connection: Connection
+    queue: Queue
+    sevx: bool = False
+    manual_ack: bool = False
+    prefetch: int = 0
+
+
+@dataclass(eq=False)
+class Delivery:
+    """A copy that was given to a consumer and is not settled."""
+
+    copy: Copy
+    consumer: Consumer
+    left: bool = False  # its last byte has been sent
+
+
+@dataclass(eq=False)
+class Line:
+    text: bytes
+    delivery: Delivery | None
+
+
+@dataclass(eq=False)
+class Queue:
+    name: bytes
+    events: set[bytes] = field(default_factory=set)
+    pattern: dict[str, Any] | None = None
+    when_unused: float | None = None  # seconds
+    pinned: bool = False  # when_unused is from `delete_queue --when-unused`
+    unused_since: float = 0.0
+    consumers: list[Consumer] = field(default_factory=list)  # in the order in which they joined
+    next: int = 0  # index of the consumer whose turn it is
+    ready: list[Copy] = field(default_factory=list)
+    returned: list[Copy] = field(default_factory=list)  # by number; they go before the ready ones
+    out: list[Delivery] = field(default_factory=list)  # in the order of delivery
+    numbers: int = 0
+
+    def give_back(self, delivery: Delivery, retry: int) -> None:
+        self.out.remove(delivery)
+        delivery.copy.retry += retry
+        self.returned.append(delivery.copy)
+        self.returned.sort(key=lambda copy: copy.number or 0)
+
+    def of(self, consumer: Consumer) -> list[Delivery]:
+        return [delivery for delivery in self.out if delivery.consumer is consumer]
+
+    def has_room(self, consumer: Consumer, high_water: int) -> bool:
+        free = not consumer.prefetch or len(self.of(consumer)) < consumer.prefetch
+        return free and len(consumer.connection.pending()) < high_water
+
+
+def pattern_update(queue: bytes, pattern: dict[str, Any] | None) -> bytes:
+    return json.dumps({"update": {"queue": queue.decode(), "pattern": pattern}}).encode()
+
+
+class Queues:
+    """All that the broker holds, and all that happens to it but the reading of requests."""
+
+    def __init__(self, *, high_water: int, clock: Callable[[], float]) -> None:
+        self.high_water, self.clock = high_water, clock
+        self.connections: list[Connection] = []
+        self.queues: dict[bytes, Queue] = {}
+
+    # The door
+
+    def connect(self) -> Connection:
+        self.connections.append(Connection())
+        return self.connections[-1]
+
+    def turn(self, order: Sequence[bytes] = ()) -> None:
+        """Deliver. Which queue is served first is nobody's promise: `order` names those that come first."""
+        for queue in [*map(self.queues.__getitem__, order), *self.queues.values()]:
+            while queue.ready or queue.returned:
+                if not self.deliver_one(queue):
+                    break
+
+    def sent(self, connection: Connection, count: int) -> None:
+        connection.offset += count
+        while connection.lines and connection.offset >= len(connection.lines[0].text):
+            line = connection.lines.pop(0)
+            connection.offset -= len(line.text)
+            if delivery := line.delivery:
+                delivery.left = True
+                if delivery in delivery.consumer.queue.out and not delivery.consumer.manual_ack:
+                    delivery.consumer.queue.out.remove(delivery)
+
+    def disconnect(self, connection: Connection) -> None:
+        self.connections.remove(connection)
+        for queue in list(self.queues.values()):
+            for delivery in [d for d in queue.out if d.consumer.connection is connection]:
+                queue.give_back(delivery, retry=int(delivery.left))
+        for consumer in list(connection.consumers.values()):
+            self.leave(consumer)
+
+    def tick(self) -> None:
+        for queue in list(self.queues.values()):
+            waits = not queue.consumers and queue.when_unused is not None
+            if waits and queue.unused_since + (queue.when_unused or 0) <= self.clock():
+                self.remove_queue(queue)
+
+    # Messages
+
+    def route(self, message: Message) -> None:
+        for queue in self.queues.values():
+            by_pattern = queue.pattern is not None and matches(queue.pattern, message.content)
+            if message.event in queue.events or by_pattern:
+                queue.ready.append(Copy(message))
+
+    def deliver_one(self, queue: Queue) -> bool:
+        """Give the first message to the consumer whose turn it is; False if none has room."""
+        for step in range(len(queue.consumers)):
+            index = (queue.next + step) % len(queue.consumers)
+            consumer = queue.consumers[index]
+            if queue.has_room(consumer, self.high_water):
+                break
+        else:
+            return False
+        queue.next = index + 1
+        copy = (queue.returned or queue.ready).pop(0)
+        if copy.number is None:
+            copy.number = queue.numbers
+            queue.numbers += 1
+        delivery = Delivery(copy, consumer)
+        queue.out.append(delivery)
+        message, retry = copy.message, b"%d" % copy.retry
+        if consumer.sevx:
+            data = message.json
+            if copy.retry:
+                data = b'{"retry": ' + retry + (b", " + data[1:] if message.content else b"}")
+        else:
+            data = (
+                b"event=" + message.event + (b",retry=" + retry if copy.retry else b"") + b" " + message.data
+            )
+        consumer.connection.write(consumer.id, b"ok " + message.id + b" " + data, delivery)
+        return True
+
+    def settle(self, connection: Connection, consumer_id: bytes, msg_id: bytes | None, reject: bool) -> None:
+        """ack or reject of one message, or (msg_id None) of all that have left."""
+        consumer = connection.consumers.get(consumer_id)
+        if consumer is None or not consumer.manual_ack:
+            return
+        queue = consumer.queue
+        if msg_id is None:
+            chosen = [delivery for delivery in queue.of(consumer) if delivery.left]
+        else:
+            chosen = [delivery for delivery in queue.of(consumer) if delivery.copy.message.id == msg_id][:1]
+        for delivery in chosen:
+            queue.out.remove(delivery)
+            if reject:
+                queue.ready.append(Copy(delivery.copy.message, delivery.copy.retry + 1))
+
+    # Queues and consumers
+
+    def queue(self, name: bytes) -> Queue:
+        return self.queues.setdefault(name, Queue(name))
+
+    def join(
+        self,
+        connection: Connection,
+        consumer_id: bytes,
+        queue: bytes,
+        sevx: bool,
+        manual: bool,
+        prefetch: int,
+    ) -> Consumer:
+        """Make the consumer or restate its options."""
+        consumer = connection.consumers.get(consumer_id)
+        if consumer is None:
+            consumer = connection.consumers[consumer_id] = Consumer(
+                consumer_id, connection, self.queue(queue)
+            )
+            consumer.queue.consumers.append(consumer)
+        elif consumer.queue.name != queue:
+            raise Bad
+        if consumer.manual_ack and not manual:
+            for delivery in consumer.queue.of(consumer):
+                if delivery.left:
+                    consumer.queue.give_back(delivery, retry=1)
+        consumer.sevx, consumer.manual_ack, consumer.prefetch = sevx, manual, prefetch
+        return consumer
+
+    def leave(self, consumer: Consumer) -> None:
+        queue = consumer.queue
+        index = queue.consumers.index(consumer)
+        queue.consumers.pop(index)
+        queue.next -= index < queue.next
+        del consumer.connection.consumers[consumer.id]
+        if not queue.consumers:
+            self.start_clock(queue)
+
+    def delete_consumer(self, connection: Connection, consumer_id: bytes) -> None:
+        consumer = connection.consumers.get(consumer_id)
+        if consumer is None:
+            return
+        if consumer.manual_ack:
+            for delivery in consumer.queue.of(consumer):
+                consumer.queue.give_back(delivery, retry=1)
+        self.leave(consumer)
+
+    def start_clock(self, queue: Queue) -> None:
+        queue.unused_since = self.clock()
+        if queue.when_unused == 0:
+            self.remove_queue(queue)
+
+    def delete_queue(self, name: bytes) -> None:
+        queue = self.queues.get(name)
+        if queue is None:
+            return
+        for consumer in queue.consumers:
+            del consumer.connection.consumers[consumer.id]
+            data = pattern_update(queue.name, None) if consumer.sevx else b"--update " + queue.name
+            consumer.connection.write(consumer.id, b"ok " + data)
+        self.remove_queue(queue)
+
+    def remove_queue(self, queue: Queue) -> None:
+        queue.out.clear()
+        del self.queues[queue.name]
+
+    def change(
+        self,
+        queue: Queue,
+        events: set[bytes],
+        when_unused: float | None,
+        pin: bool = False,
+        but: Consumer | None = None,
+    ) -> None:
+        """Set what `--update` speaks of; if that is a change, tell all MQKS consumers `but` one."""
+        if queue.pinned and not pin:
+            when_unused = queue.when_unused
+        changed = (events, when_unused) != (queue.events, queue.when_unused)
+        queue.events, queue.when_unused, queue.pinned = events, when_unused, queue.pinned or pin
+        for consumer in queue.consumers:
+            if changed and not consumer.sevx and consumer is not but:
+                words = [b"--update", queue.name, *sorted(events)]
+                if when_unused is not None:
+                    value = b"=%s" % str(float(when_unused)).encode() if when_unused else b""
+                    words.append(b"--delete-queue-when-unused" + value)
+                if consumer.manual_ack:
+                    words.append(b"--manual-ack")
+                consumer.connection.write(consumer.id, b"ok " + b" ".join(words))
+
+    def change_pattern(self, queue: Queue, pattern: dict[str, Any], but: Consumer) -> None:
+        """Set the queue's pattern; if it is another one, tell all SEVX receivers `but` one."""
+        changed = queue.pattern is None or not equal(queue.pattern, pattern)
+        queue.pattern = pattern
+        for receiver in queue.consumers:
+            if changed and receiver.sevx and receiver is not but:
+                receiver.connection.write(receiver.id, b"ok " + pattern_update(queue.name, pattern))
