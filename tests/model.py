@@ -35,14 +35,17 @@ ERROR = b"E" * 24
 
 
 class Model(Queues):
-    def __init__(self, *, max_line: int, high_water: int, clock: Callable[[], float]) -> None:
-        super().__init__(high_water=high_water, clock=clock)
-        self.max_line = max_line
-
     def feed(self, connection: Connection, data: bytes) -> None:
-        *lines, connection.received = (connection.received + data).split(b"\n")
+        """A line that grows too long is answered at once; what follows up to its newline is skipped."""
+        *lines, rest = (connection.received + data).split(b"\n")
         for line in lines:
-            self.request(connection, line.removesuffix(b"\r"))
+            if not connection.skipping:
+                self.request(connection, line.removesuffix(b"\r"))
+            connection.skipping = False
+        if not connection.skipping and len(rest.removesuffix(b"\r")) > self.max_line:
+            self.request(connection, rest)
+            connection.skipping = True
+        connection.received = b"" if connection.skipping else rest
 
     def request(self, connection: Connection, line: bytes) -> None:
         if not line:

@@ -34,9 +34,11 @@ class Copy:
 @dataclass(eq=False)
 class Connection:
     received: bytes = b""  # an unfinished line
+    skipping: bool = False  # it was too long
     lines: list[Line] = field(default_factory=list)  # not wholly sent
     offset: int = 0  # bytes of the first line that were sent
     consumers: dict[bytes, Consumer] = field(default_factory=dict)
+    due: dict[bytes, bytes] = field(default_factory=dict)  # updates that wait for it to read, by consumer id
 
     def pending(self) -> bytes:
         return b"".join(line.text for line in self.lines)[self.offset :]
@@ -106,8 +108,9 @@ def pattern_update(queue: bytes, pattern: dict[str, Any] | None) -> bytes:
 class Queues:
     """All that the broker holds, and all that happens to it but the reading of requests."""
 
-    def __init__(self, *, high_water: int, clock: Callable[[], float]) -> None:
-        self.high_water, self.clock = high_water, clock
+    def __init__(self, *, max_line: int, high_water: int, clock: Callable[[], float]) -> None:
+        self.max_line, self.high_water, self.clock = max_line, high_water, clock
+        self.choked = 2 * high_water + max_line
         self.connections: list[Connection] = []
         self.queues: dict[bytes, Queue] = {}
 
@@ -133,6 +136,10 @@ class Queues:
                 delivery.left = True
                 if delivery in delivery.consumer.queue.out and not delivery.consumer.manual_ack:
                     delivery.consumer.queue.out.remove(delivery)
+        if len(connection.pending()) < self.high_water:
+            for consumer_id, data in connection.due.items():
+                connection.write(consumer_id, data)
+            connection.due = {}
 
     def disconnect(self, connection: Connection) -> None:
         self.connections.remove(connection)
@@ -178,9 +185,7 @@ class Queues:
             if copy.retry:
                 data = b'{"retry": ' + retry + (b", " + data[1:] if message.content else b"}")
         else:
-            data = (
-                b"event=" + message.event + (b",retry=" + retry if copy.retry else b"") + b" " + message.data
-            )
+            data = b"event=" + message.event + (b",retry=" + retry if copy.retry else b"") + b" " + message.data
         consumer.connection.write(consumer.id, b"ok " + message.id + b" " + data, delivery)
         return True
 
@@ -216,9 +221,7 @@ class Queues:
         """Make the consumer or restate its options."""
         consumer = connection.consumers.get(consumer_id)
         if consumer is None:
-            consumer = connection.consumers[consumer_id] = Consumer(
-                consumer_id, connection, self.queue(queue)
-            )
+            consumer = connection.consumers[consumer_id] = Consumer(consumer_id, connection, self.queue(queue))
             consumer.queue.consumers.append(consumer)
         elif consumer.queue.name != queue:
             raise Bad
@@ -259,8 +262,16 @@ class Queues:
         for consumer in queue.consumers:
             del consumer.connection.consumers[consumer.id]
             data = pattern_update(queue.name, None) if consumer.sevx else b"--update " + queue.name
-            consumer.connection.write(consumer.id, b"ok " + data)
+            self.tell(consumer, data)
         self.remove_queue(queue)
+
+    def tell(self, consumer: Consumer, update: bytes) -> None:
+        """To one who has let too much pile up, only the latest, when there is room again."""
+        connection = consumer.connection
+        if len(connection.pending()) > self.choked:
+            connection.due[consumer.id] = b"ok " + update
+        else:
+            connection.write(consumer.id, b"ok " + update)
 
     def remove_queue(self, queue: Queue) -> None:
         queue.out.clear()
@@ -287,7 +298,7 @@ class Queues:
                     words.append(b"--delete-queue-when-unused" + value)
                 if consumer.manual_ack:
                     words.append(b"--manual-ack")
-                consumer.connection.write(consumer.id, b"ok " + b" ".join(words))
+                self.tell(consumer, b" ".join(words))
 
     def change_pattern(self, queue: Queue, pattern: dict[str, Any], but: Consumer) -> None:
         """Set the queue's pattern; if it is another one, tell all SEVX receivers `but` one."""
@@ -295,4 +306,4 @@ class Queues:
         queue.pattern = pattern
         for receiver in queue.consumers:
             if changed and receiver.sevx and receiver is not but:
-                receiver.connection.write(receiver.id, b"ok " + pattern_update(queue.name, pattern))
+                self.tell(receiver, pattern_update(queue.name, pattern))

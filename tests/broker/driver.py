@@ -90,6 +90,14 @@ class Pair:
                 return
         self.compare()
 
+    def consumers(self) -> list[tuple[int, bytes]]:
+        """Connection and id of each."""
+        return [
+            (index, consumer_id)
+            for index, connection in enumerate(self.model.connections)
+            for consumer_id in connection.consumers
+        ]
+
     def unsettled(self) -> list[tuple[int, bytes, bytes]]:
         """Connection, consumer and message of each delivery that waits for an ack (the model knows them)."""
         return [
@@ -101,9 +109,7 @@ class Pair:
         ]
 
     def of_broker(self) -> list[bytes]:
-        return [
-            masked(partial + core.pending()) for partial, core in zip(self.partial, self.cores, strict=True)
-        ]
+        return [masked(partial + core.pending()) for partial, core in zip(self.partial, self.cores, strict=True)]
 
     def of_model(self) -> list[bytes]:
         return [b"".join(line.text for line in connection.lines) for connection in self.model.connections]

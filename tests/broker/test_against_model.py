@@ -26,7 +26,7 @@ FIRST_JOINS = st.sampled_from([b"c1", b"c2"]).flatmap(
         [
             consumer_id + b" consume q1 e1 --manual-ack",
             consumer_id + b" consume q1 e1 --manual-ack --prefetch=2",
-            consumer_id + b" consume q1 e1",
+            consumer_id + b" consume q1 e1 --delete-queue-when-unused=1",
             consumer_id + b" consume q2 e1 a.x",
             consumer_id + b' recv {"queue": "q1", "pattern": {}, "manual_ack": true}',
         ]
@@ -76,15 +76,21 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.go_on(then)
 
     @precondition(lambda self: self.pair.unsettled())
-    @rule(
-        pick=st.integers(0, 20), action=st.sampled_from([b"ack", b"reject"]), every=st.booleans(), then=THEN
-    )
+    @rule(pick=st.integers(0, 20), action=st.sampled_from([b"ack", b"reject"]), every=st.booleans(), then=THEN)
     def settle(self, pick: int, action: bytes, every: bool, then: str) -> None:
         """One of the messages that are waiting for it, or all of its consumer's."""
         unsettled = self.pair.unsettled()
         index, consumer_id, msg_id = unsettled[pick % len(unsettled)]
         which = b"--all" if every else msg_id
         self.pair.feed(index, b"s1 %s %s %s\n" % (action, consumer_id, which))
+        self.go_on(then)
+
+    @precondition(lambda self: self.pair.consumers())
+    @rule(pick=st.integers(0, 20), then=THEN)
+    def leave(self, pick: int, then: str) -> None:
+        consumers = self.pair.consumers()
+        index, consumer_id = consumers[pick % len(consumers)]
+        self.pair.feed(index, b"d1 delete_consumer %s\n" % consumer_id)
         self.go_on(then)
 
     @rule(index=INDEX, data=lines(REQUESTS, at_most=3))
@@ -141,11 +147,9 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.pair.compare()
 
 
-TestBrokerAgainstModel = pytest.mark.timeout(900)(
-    BrokerAgainstModel.TestCase
-)  # to shrink a failure takes long
+TestBrokerAgainstModel = pytest.mark.timeout(900)(BrokerAgainstModel.TestCase)  # to shrink a failure takes long
 TestBrokerAgainstModel.settings = settings(
-    max_examples=int(os.environ.get("MQKS_EXAMPLES", "300")),
+    max_examples=int(os.environ.get("MQKS_EXAMPLES", "500")),
     stateful_step_count=40,
     deadline=None,
     print_blob=True,

@@ -252,16 +252,8 @@ ATTACKS = [
     f"[min([x60, x60]) for x0 in [0]{DOUBLING}]",
     f"[sorted([x60, x60]) for x0 in [0]{DOUBLING}]",
     # every key has the same hash: hash(-1) == hash(-2), and integers wrap at 2 ** 61 - 1
-    "{("
-    + "".join(f"x{i}, " for i in range(11))
-    + ") "
-    + "".join(f"for x{i} in (-1, -2) " for i in range(11))
-    + "}",
-    "len({(a + b * 10) * (2 ** 61 - 1) for a in "
-    + str(list(range(10)))
-    + " for b in "
-    + str(list(range(300)))
-    + "})",
+    "{(" + "".join(f"x{i}, " for i in range(11)) + ") " + "".join(f"for x{i} in (-1, -2) " for i in range(11)) + "}",
+    "len({(a + b * 10) * (2 ** 61 - 1) for a in " + str(list(range(10))) + " for b in " + str(list(range(300))) + "})",
     # deep and long source
     "(" * 100_000 + ")" * 100_000,
     "(" * 201 + "1" + ")" * 201,

@@ -5,9 +5,7 @@ from libc.string cimport memcpy, memmove
 from mqks.core.memory cimport Memory, give_back, take
 
 cdef enum:
-    SMALL = 512                 # first capacity of a buffer; doubles up to LARGE_FROM, then becomes LARGE at once
-    LARGE_FROM = 16 * 1024
-    LARGE = 512 * 1024
+    SMALL = 512                 # first capacity of a buffer; it doubles as needed
 
 cdef struct Buffer:
     char* data
@@ -26,13 +24,9 @@ cdef inline char* reserve(Buffer* buffer, Memory* memory, size_t size) except NU
         if held <= buffer.head and held + size <= capacity:
             memmove(buffer.data, buffer.data + buffer.head, held)
         else:
-            while capacity == buffer.capacity or capacity < held + size:
-                if capacity == 0:
-                    capacity = SMALL
-                elif LARGE_FROM <= capacity < LARGE:
-                    capacity = LARGE
-                else:
-                    capacity *= 2
+            capacity = 2 * capacity if capacity else SMALL
+            while capacity < held + size:
+                capacity *= 2
             data = <char*>take(memory, capacity)
             if held:
                 memcpy(data, buffer.data + buffer.head, held)

@@ -1,8 +1,13 @@
-"""Which queues an event goes to: see events.pyx."""
+"""Which queues an event goes to: see events.pyx. The look-up is here, to be inlined."""
 
+cimport cython
 from libc.stdint cimport uint64_t
+from libc.string cimport memcmp
+
+from mqks.core.hashing cimport hash_of
 
 
+@cython.final
 cdef class Binding:
     cdef bytes event
     cdef list queues            # of Queue; one may stand here twice, for two reasons
@@ -10,20 +15,38 @@ cdef class Binding:
 
 cdef struct Place:
     uint64_t hash
+    const char* event           # the bytes of the binding's name
+    size_t size
     void* binding               # a Binding, owned by `Events.bindings`; NULL: free
 
 
+@cython.final
 cdef class Events:
     cdef dict bindings
     cdef Place* places
     cdef size_t capacity        # a power of 2, at least twice the number of bindings
     cdef uint64_t seed
 
-    cdef Binding find(self, const char* event, size_t size)
     cdef Binding binding(self, bytes event)
     cdef int forget_unused(self, Binding binding) except -1
-    cdef uint64_t hash(self, bytes event) noexcept
-    cdef Place* place(self, uint64_t hash, const char* event, size_t size) noexcept
     cdef void insert(self, Binding binding) noexcept
     cdef int rebuild(self, size_t capacity) except -1
     cdef void vacate(self, size_t hole) noexcept
+
+
+cdef inline Place* place_of(Events events, uint64_t hash, const char* event, size_t size) noexcept:
+    """The place of this event, or the free one where it would go."""
+    cdef size_t at = hash & (events.capacity - 1)
+    cdef Place* place
+    while True:
+        place = &events.places[at]
+        if place.binding == NULL or (
+            place.hash == hash and place.size == size and memcmp(place.event, event, size) == 0
+        ):
+            return place
+        at = (at + 1) & (events.capacity - 1)
+
+
+cdef inline void* look_up(Events events, const char* event, size_t size) noexcept:
+    """The Binding of this event, borrowed, or NULL."""
+    return place_of(events, hash_of(event, size, events.seed), event, size).binding

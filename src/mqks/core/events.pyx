@@ -3,10 +3,10 @@
 A dict of bytes would do but for the object it needs for each look-up, which costs more than all else on the way of a message.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
 
 from mqks.core.hashing cimport hash_of
 
@@ -14,12 +14,19 @@ cdef enum:
     SMALLEST = 16
 
 
+cdef Place* place_in(Events events, bytes event) noexcept:
+    cdef size_t size = PyBytes_GET_SIZE(event)
+    return place_of(events, hash_of(PyBytes_AS_STRING(event), size, events.seed), PyBytes_AS_STRING(event), size)
+
+
+@cython.final
 cdef class Binding:
     def __init__(self, bytes event):
         self.event = event
         self.queues = []
 
 
+@cython.final
 cdef class Events:
     def __cinit__(self, uint64_t seed):
         self.seed = seed
@@ -69,38 +76,18 @@ cdef class Events:
         cdef bytes event = binding.event
         if binding.queues or binding.inspectors:
             return 0
-        self.vacate(self.place(self.hash(event), PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event)) - self.places)
+        self.vacate(place_in(self, event) - self.places)
         del self.bindings[event]
         if self.capacity > SMALLEST and 8 * <size_t>len(self.bindings) < self.capacity:
             self.rebuild(self.capacity // 2)
         return 0
 
-    cdef uint64_t hash(self, bytes event) noexcept:
-        return hash_of(PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event), self.seed)
-
-    cdef Binding find(self, const char* event, size_t size):
-        cdef void* binding = self.place(hash_of(event, size, self.seed), event, size).binding
-        return None if binding == NULL else <Binding>binding
-
-    cdef Place* place(self, uint64_t hash, const char* event, size_t size) noexcept:
-        """The place of this event, or the free one where it would go."""
-        cdef size_t at = hash & (self.capacity - 1)
-        cdef Place* place
-        cdef bytes name
-        while True:
-            place = &self.places[at]
-            if place.binding == NULL:
-                return place
-            if place.hash == hash:
-                name = (<Binding>place.binding).event
-                if <size_t>PyBytes_GET_SIZE(name) == size and memcmp(PyBytes_AS_STRING(name), event, size) == 0:
-                    return place
-            at = (at + 1) & (self.capacity - 1)
-
     cdef void insert(self, Binding binding) noexcept:
-        cdef uint64_t hash = self.hash(binding.event)
-        cdef Place* place = self.place(hash, PyBytes_AS_STRING(binding.event), PyBytes_GET_SIZE(binding.event))
-        place.hash = hash
+        cdef bytes event = binding.event
+        cdef Place* place = place_in(self, event)
+        place.hash = hash_of(PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event), self.seed)
+        place.event = PyBytes_AS_STRING(event)
+        place.size = PyBytes_GET_SIZE(event)
         place.binding = <void*>binding
 
     cdef int rebuild(self, size_t capacity) except -1:

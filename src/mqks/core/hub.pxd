@@ -1,5 +1,6 @@
 """Connections, consumers and queues, and the core that moves messages between them: see hub.pyx."""
 
+cimport cython
 from libc.stdint cimport uint64_t
 
 from mqks.core.buffer cimport Buffer
@@ -42,9 +43,13 @@ cdef class Connection:
     cdef list starved                   # consumers that were refused a message because `out` was full
     cdef dict due                       # consumer id → the latest --update that found no room
 
-    cdef size_t waiting(self) noexcept
+
+cdef inline size_t waiting(Connection c) noexcept:
+    """Bytes that were said or delivered and have not left."""
+    return c.out.tail - c.out.head
 
 
+@cython.final
 cdef class Consumer:
     cdef readonly bytes id
     cdef readonly Connection connection
@@ -79,6 +84,7 @@ cdef class Queue:
     cdef readonly uint64_t rejected
 
 
+@cython.final
 cdef class Core:
     cdef Memory memory
     cdef readonly Tail tail
@@ -94,6 +100,7 @@ cdef class Core:
     cdef list dirty_connections
     cdef char** spare                   # large out-buffers at rest
     cdef int spares
+    cdef readonly uint64_t requests     # lines that went to the handler
     cdef readonly uint64_t published
     cdef readonly uint64_t delivered
     cdef readonly uint64_t acked
@@ -119,6 +126,7 @@ cdef class Core:
     cdef int return_to_queue(self, Consumer c, uint64_t number, int more) except -1
     cdef uint64_t retried(self, Queue q, uint64_t item, int more) except? 9
     cdef object retry_of(self, Queue q, uint64_t item)
+    cdef char* large_block(self) except NULL
     cdef void drop_out(self, Connection c) noexcept
     cdef bint _has_left(self, Consumer c, uint64_t number) noexcept
     cdef int _to_tail(self, Consumer c, uint64_t number) except -1

@@ -10,18 +10,20 @@ The handler has three methods:
     inspect(event, data) -> list of queues      patterns that look into the data of MQKS messages
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from mqks.core cimport buffer, fifo, heap, unsettled
-from mqks.core.buffer cimport LARGE
 from mqks.core.memory cimport Memory, give_back, take
-from mqks.core.tail cimport Segment
+from mqks.core.events cimport look_up
+from mqks.core.tail cimport Segment, commit, find, hold, let_go, room_for
 from mqks.core.unsettled cimport NONE, Unsettled
 
 cdef enum:
+    LARGE = 512 * 1024          # an out-buffer of a busy connection; some are kept at rest
     SPARES = 8
     MANY_RETRIES = 255          # does not fit beside the position: the count is in Queue.retries
 
@@ -32,6 +34,18 @@ cdef extern from *:
     """
     uint64_t POSITION "MQKS_POSITION_MASK"
     int RETRY "MQKS_RETRY_SHIFT"
+
+cdef extern from *:
+    """
+    /* Neither TAB nor NUL nor CR in these bytes? Without branches, so that the compiler uses vectors. */
+    static int mqks_is_clean(const char *text, size_t size) {
+        unsigned char found = 0;
+        for (size_t i = 0; i < size; i++)
+            found |= (text[i] == 9) | (text[i] == 0) | (text[i] == 13);
+        return !found;
+    }
+    """
+    bint is_clean "mqks_is_clean" (const char* text, size_t size) noexcept nogil
 
 
 cdef bint ends_like_retry(const char* p, const char* end) noexcept:
@@ -51,18 +65,16 @@ cdef class Connection:
         buffer.release(&self.partial, &uncounted)
         buffer.release(&self.out, &uncounted)
 
-    cdef size_t waiting(self) noexcept:
-        return self.out.tail - self.out.head
-
     @property
     def pending_size(self):
-        return self.waiting()
+        return waiting(self)
 
     def pending(self):
         """All that waits to be sent."""
-        return PyBytes_FromStringAndSize(self.out.data + self.out.head, self.waiting()) if self.waiting() else b""
+        return PyBytes_FromStringAndSize(self.out.data + self.out.head, waiting(self)) if waiting(self) else b""
 
 
+@cython.final
 cdef class Consumer:
     def __init__(self, bytes id, Connection connection, Queue queue):
         self.id = id
@@ -79,7 +91,7 @@ cdef class Consumer:
         return self.ring.live if self.manual_ack else 0
 
     cdef bint has_room(self) noexcept:
-        return (self.connection.waiting() < self.connection.core.high_water
+        return (waiting(self.connection) < self.connection.core.high_water
                 and (self.prefetch == 0 or self.ring.live < self.prefetch))
 
 
@@ -103,6 +115,7 @@ cdef class Queue:
         return self.returned.count
 
 
+@cython.final
 cdef class Core:
     def __init__(self, handler, *, size_t max_line, size_t max_memory, size_t high_water, uint64_t seed):
         self.handler = handler
@@ -183,7 +196,7 @@ cdef class Core:
 
     cpdef bint choked(self, Connection c):
         """Has this client let so many replies pile up, beyond what deliveries alone may, that it should not be read?"""
-        return c.waiting() > 2 * self.high_water + self.max_line
+        return waiting(c) > 2 * self.high_water + self.max_line
 
     # ── lines in ──
 
@@ -214,7 +227,7 @@ cdef class Core:
         if p == end:
             return 0
         # Once per chunk instead of once per line: almost no chunk has any of these.
-        clean = memchr(p, 9, end - p) == NULL and memchr(p, 0, end - p) == NULL and memchr(p, 13, end - p) == NULL
+        clean = is_clean(p, end - p)
         while p < end and not c.gone:
             newline = <char*>memchr(p, 10, end - p)
             if newline == NULL:
@@ -234,6 +247,7 @@ cdef class Core:
             line = c.partial.data[:c.partial.tail]
             c.skipping = True
             buffer.release(&c.partial, &self.memory)
+            self.requests += 1
             self.handler.request(c, line, TOO_LONG)
         return 0
 
@@ -259,6 +273,7 @@ cdef class Core:
                 elif end - after_id > 5 and memcmp(after_id, b" ack ", 5) == 0:
                     if self.ack_line(c, after_id, end):
                         return 0
+        self.requests += 1
         self.handler.request(c, p[:size], flaw)
         return 0
 
@@ -269,6 +284,7 @@ cdef class Core:
         cdef char* to
         cdef bint confirm = False
         cdef size_t size
+        cdef void* found
         cdef Binding binding
         if end - event > 10 and memcmp(event, b"--confirm ", 10) == 0:
             confirm = True
@@ -276,15 +292,16 @@ cdef class Core:
         after_event = <char*>memchr(event, 32, end - event)
         if after_event == NULL or after_event == event or self.memory.used >= self.max_memory:
             return False
-        binding = self.events.find(event, after_event - event)
+        found = look_up(self.events, event, after_event - event)
+        binding = None if found == NULL else <Binding>found
         if binding is None and (event[0] == 45 or event[0] == 123 or ends_like_retry(event, after_event)):
             return False
         size = (after_id - p) + 9 + (end - event) + 1
-        to = self.tail.reserve(size)
+        to = room_for(self.tail, size)
         memcpy(to, p, after_id + 9 - p)
         memcpy(to + (after_id + 9 - p), event, end - event)
         to[size - 1] = 10
-        self.route(binding, self.tail.commit(size), event, after_event, end)
+        self.route(binding, commit(self.tail, size), event, after_event, end)
         c.publishes = True
         if confirm:
             self.confirm(c, p[:after_id - p])
@@ -326,13 +343,14 @@ cdef class Core:
         """Take an MQKS message."""
         cdef bytes line = id + b" publish " + event + b" " + data + b"\n"
         cdef size_t size = PyBytes_GET_SIZE(line)
-        cdef char* to = self.tail.reserve(size)
+        cdef char* to = room_for(self.tail, size)
         cdef char* at
+        cdef void* found = look_up(self.events, PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event))
         c.publishes = True
         memcpy(to, PyBytes_AS_STRING(line), size)
         at = to + PyBytes_GET_SIZE(id) + 9
         self.route(
-            self.events.find(PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event)), self.tail.commit(size),
+            None if found == NULL else <Binding>found, commit(self.tail, size),
             at, at + PyBytes_GET_SIZE(event), to + size - 1,
         )
 
@@ -344,12 +362,12 @@ cdef class Core:
         cdef uint64_t position
         cdef Queue q
         c.publishes = True
-        memcpy(self.tail.reserve(size), PyBytes_AS_STRING(line), size)
-        position = self.tail.commit(size)
+        memcpy(room_for(self.tail, size), PyBytes_AS_STRING(line), size)
+        position = commit(self.tail, size)
         self.published += 1
         for q in queues:
             holders += self.put(q, position)
-        self.tail.hold(holders)
+        hold(self.tail, holders)
 
     cdef int route(self, Binding binding, uint64_t position, char* event, char* after_event, char* end) except -1:
         """Put a message that is already in the log into its queues."""
@@ -366,7 +384,7 @@ cdef class Core:
             data = after_event + 1
             for q in self.handler.inspect(event[:after_event - event], data[:end - data]):
                 holders += self.put(q, position)
-        self.tail.hold(holders)
+        hold(self.tail, holders)
         return 0
 
     cdef size_t put(self, Queue q, uint64_t position) except? 9:
@@ -444,7 +462,7 @@ cdef class Core:
                 return c
         for i in range(count):
             c = <Consumer>PyList_GET_ITEM(q.consumers, i)
-            if not c.starved and c.connection.waiting() >= self.high_water:
+            if not c.starved and waiting(c.connection) >= self.high_water:
                 c.starved = True
                 if c.connection.starved is None:
                     c.connection.starved = []
@@ -453,7 +471,7 @@ cdef class Core:
 
     cdef int give(self, Queue q, Consumer c, uint64_t item, uint64_t sequence) except -1:
         cdef uint64_t position = item & POSITION
-        cdef Segment* segment = self.tail.find(position)
+        cdef Segment* segment = find(self.tail, position)
         cdef char* line = segment.data + (position - segment.start)
         cdef char* after_id = <char*>memchr(line, 32, segment.data + segment.size - line)
         cdef char* end = <char*>memchr(after_id, 10, segment.data + segment.size - after_id)
@@ -495,7 +513,7 @@ cdef class Core:
             self.write(connection, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
         given.item = item
         given.sequence = sequence
-        given.end = connection.sent + connection.waiting()
+        given.end = connection.sent + waiting(connection)
         unsettled.add(&c.ring, &self.memory, self.tail, self.seed, given)
         q.unsettled += 1
         q.delivered += 1
@@ -509,9 +527,8 @@ cdef class Core:
         return 0
 
     cdef char* out_room(self, Connection c, size_t size) except NULL:
-        if c.out.data == NULL and c.large and self.spares:
-            self.spares -= 1
-            c.out = buffer.Buffer(self.spare[self.spares], 0, 0, LARGE)
+        if c.out.data == NULL and c.large:
+            c.out = buffer.Buffer(self.large_block(), 0, 0, LARGE)
         if not c.dirty:
             c.dirty = True
             self.dirty_connections.append(c)
@@ -523,8 +540,14 @@ cdef class Core:
             c.out.tail += size
         return 0
 
+    cdef char* large_block(self) except NULL:
+        if self.spares:
+            self.spares -= 1
+            return self.spare[self.spares]
+        return <char*>take(&self.memory, LARGE)
+
     cdef void drop_out(self, Connection c) noexcept:
-        c.large = c.out.capacity >= LARGE
+        c.large = c.out.capacity > LARGE // 8
         if c.out.capacity == LARGE and self.spares < SPARES:
             self.spare[self.spares] = c.out.data
             self.spares += 1
@@ -549,7 +572,7 @@ cdef class Core:
                     if consumer.ring.live:
                         consumer.settling = True
                         c.settling.append(consumer)
-        if c.waiting() < self.high_water:
+        if waiting(c) < self.high_water:
             if c.starved:
                 some = c.starved
                 c.starved = []
@@ -613,9 +636,9 @@ cdef class Core:
             while c.ring.live:
                 self.settle(c, c.ring.head)
         while q.ready.count:
-            self.tail.release(fifo.pop(&q.ready, &self.memory) & POSITION)
+            let_go(self.tail, fifo.pop(&q.ready, &self.memory) & POSITION)
         while q.returned.count:
-            self.tail.release(heap.heap_pop(&q.returned, &self.memory).item & POSITION)
+            let_go(self.tail, heap.heap_pop(&q.returned, &self.memory).item & POSITION)
         fifo.clear(&q.ready, &self.memory)
         left = q.consumers
         q.consumers = []
@@ -694,7 +717,7 @@ cdef class Core:
         cdef uint64_t item = unsettled.slot(&c.ring, number).item
         if item >> RETRY == MANY_RETRIES:
             del c.queue.retries[item & POSITION]
-        self.tail.release(item & POSITION)
+        let_go(self.tail, item & POSITION)
         c.queue.unsettled -= 1
         unsettled.settled(&c.ring, &self.memory, number)
         return 0

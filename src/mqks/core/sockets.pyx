@@ -1,22 +1,26 @@
-"""Bytes between plain TCP sockets and the core: one epoll of our own, so that a turn is what it says.
+"""Bytes between plain TCP sockets and the core: one epoll, so that a turn is what it says.
 
-A turn reads every socket that is ready, delivers, and sends. The epoll's own descriptor is readable when a turn is due, and
-that is all that the event loop above needs to know. Only here are sockets read, written, paused and closed.
+A turn reads every socket that is ready, delivers, and sends. `wait` takes turns until something happens that is not ours: then
+the event loop above, whose own descriptors stand in the same epoll, gets its turn. So messages pass without a step through the
+loop, and the loop misses nothing. Only here are sockets read, written, paused and closed.
 
 Back-pressure: one who does not read its replies is not read; near the memory limit one who only publishes is not read, but for a
 chunk now and then, so that nobody hangs: beyond the limit its publishes get errors.
 """
 
+cimport cython
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.math cimport ceil
 from libc.stdlib cimport free, malloc
 
-from mqks.core.hub cimport Connection, Core
+from mqks.core.hub cimport Connection, Core, waiting
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data_t:
         void* ptr
+        uint64_t u64
     struct epoll_event:
         uint32_t events
         epoll_data_t data
@@ -30,6 +34,13 @@ cdef extern from "sys/socket.h" nogil:
     ssize_t recv(int fd, void* buffer, size_t size, int flags)
     ssize_t send(int fd, const void* buffer, size_t size, int flags)
     int MSG_DONTWAIT, MSG_NOSIGNAL
+
+cdef extern from "time.h" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* time)
+    int CLOCK_MONOTONIC
 
 cdef extern from "unistd.h" nogil:
     int close_fd "close" (int fd)
@@ -47,9 +58,16 @@ cdef extern from *:
     void trim "mqks_trim" () noexcept nogil
 
 cdef enum:
+    FOREIGN = 1                 # marks the descriptors of the loop above; connections are pointers, which are even
     CHUNK = 128 * 1024          # read at a time
     EVENTS = 256                # sockets read in one turn
     ROUNDS = 8                  # of deliver and send in one turn, while sockets take all and queues have more
+
+
+cdef double monotonic() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec + now.tv_nsec * 1e-9
 
 
 def give_memory_back():
@@ -57,6 +75,7 @@ def give_memory_back():
     trim()
 
 
+@cython.final
 cdef class Poller:
     cdef int epoll
     cdef Core core
@@ -65,6 +84,7 @@ cdef class Poller:
     cdef epoll_event events[EVENTS]
     cdef list paused                # for memory
     cdef list departed              # closed in this turn; the kernel's list of events may still name them
+    cdef uint64_t closings
     cdef readonly bint draining
 
     def __cinit__(self, Core core, closed):
@@ -83,9 +103,6 @@ cdef class Poller:
         if self.epoll >= 0:
             close_fd(self.epoll)
         free(self.chunk)
-
-    def fileno(self):
-        return self.epoll
 
     @property
     def has_paused(self):
@@ -106,20 +123,60 @@ cdef class Poller:
         close_fd(c.fd)
         c.fd = -1
         self.departed.append(c)
+        self.closings += 1
         self.closed(c)
 
-    def turn(self):
-        """Read, deliver, send. True: there is more to do, come back soon."""
-        cdef int count = epoll_wait(self.epoll, self.events, EVENTS, 0)
+    def watch(self, int fd, uint32_t events, bint change):
+        """Report these events of a descriptor that is not a connection's."""
+        cdef epoll_event event
+        event.events = events
+        event.data.u64 = (<uint64_t>fd << 1) | FOREIGN
+        if epoll_ctl(self.epoll, EPOLL_CTL_MOD if change else EPOLL_CTL_ADD, fd, &event) < 0:
+            raise OSError(errno, "epoll_ctl failed")
+
+    def unwatch(self, int fd):
+        epoll_ctl(self.epoll, EPOLL_CTL_DEL, fd, NULL)      # it may be closed already
+
+    def wait(self, double seconds):
+        """Take turns for so long (for ever if negative), or until the loop above has something to do: events of its own
+        descriptors, which are answered, or what a request handled in Python may have scheduled."""
+        cdef double end = monotonic() + seconds if seconds > 0 else 0
+        cdef double left = seconds
+        cdef uint64_t calls = self.core.requests + self.closings
+        cdef int milliseconds
+        cdef int count
+        cdef list foreign
+        while True:
+            milliseconds = -1 if left < 0 else <int>min(ceil(left * 1000), 1e9)
+            if self.core.dirty_queues or self.core.dirty_connections:
+                milliseconds = 0
+            with nogil:
+                count = epoll_wait(self.epoll, self.events, EVENTS, milliseconds)
+            foreign = self.turn(max(count, 0))
+            if foreign or self.core.requests + self.closings != calls or seconds == 0:
+                return foreign
+            if seconds > 0:
+                left = end - monotonic()
+                if left <= 0:
+                    return foreign
+
+    cdef list turn(self, int count):
+        """Read, deliver, send; answers the events that are not ours."""
+        cdef list foreign = []
+        cdef uint32_t events
+        cdef uint64_t what
         cdef int i
         cdef Connection c
         for i in range(count):
-            c = <Connection>self.events[i].data.ptr
-            if c.fd < 0:
+            what = self.events[i].data.u64
+            events = self.events[i].events
+            if what & FOREIGN:
+                foreign.append((<int>(what >> 1), events))
                 continue
-            if self.events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP):
-                self.read(c, self.events[i].events & (EPOLLERR | EPOLLHUP) != 0)
-            if self.events[i].events & EPOLLOUT and c.fd >= 0:
+            c = <Connection><void*><uintptr_t>what
+            if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and c.fd >= 0:
+                self.read(c, events & (EPOLLERR | EPOLLHUP) != 0)
+            if events & EPOLLOUT and c.fd >= 0:
                 self.flush(c)
         for i in range(ROUNDS):
             self.core.deliver()
@@ -128,7 +185,7 @@ cdef class Poller:
                 break
         if self.departed:
             self.departed = []
-        return bool(self.core.dirty_queues)
+        return foreign
 
     def drain(self, list connections):
         """Read nothing more; go on sending what is buffered."""
@@ -188,7 +245,7 @@ cdef class Poller:
 
     cdef int end_of(self, Connection c, bint hung_up) except -1:
         """The client sends no more. Replies still go out; deliveries return to their queues, since it may be gone wholly."""
-        if c.waiting() and not c.consumers and not hung_up:
+        if waiting(c) and not c.consumers and not hung_up:
             c.ending = True
             self.want(c, EPOLLOUT)
         else:
@@ -211,16 +268,14 @@ cdef class Poller:
 
     cdef int flush(self, Connection c) except -1:
         cdef ssize_t size
-        cdef size_t waiting
         while True:
-            waiting = c.waiting()
-            if waiting == 0:
+            if waiting(c) == 0:
                 if c.ending:
                     self.close(c)
                     return 0
                 self.want(c, self.wanted(c) & ~EPOLLOUT)
                 return 0
-            size = send(c.fd, c.out.data + c.out.head, waiting, MSG_DONTWAIT | MSG_NOSIGNAL)
+            size = send(c.fd, c.out.data + c.out.head, waiting(c), MSG_DONTWAIT | MSG_NOSIGNAL)
             if size >= 0:
                 self.core.took(c, size)
             elif errno == EAGAIN:

@@ -5,6 +5,7 @@ still held; one that holds none, and is not being written, gives its memory back
 seam under which the journal puts its files: nothing else in the core knows where lines live.
 """
 
+cimport cython
 from libc.string cimport memmove
 
 from mqks.core.memory cimport Memory, give_back, resize, take
@@ -14,6 +15,7 @@ cdef enum:
     SPARES = 4
 
 
+@cython.final
 cdef class Tail:
     def __dealloc__(self):
         cdef Memory uncounted = Memory(0)       # the core that counted may be gone already
@@ -30,38 +32,9 @@ cdef class Tail:
     cdef void open(self, Memory* memory) noexcept:
         self.memory = memory
 
-    cdef char* reserve(self, size_t size) except NULL:
-        """Where to write the next line, newline included; `commit` makes it part of the log."""
-        if self.current == NULL or self.current.size + size > self.current.capacity:
-            self.rotate(size)
-        return self.current.data + self.current.size
-
-    cdef uint64_t commit(self, size_t size) noexcept:
-        cdef uint64_t position = self.end
-        self.current.size += size
-        self.end += size
-        self.held += size
-        return position
-
-    cdef void hold(self, size_t count) noexcept:
-        """Count the holders of the line just committed."""
-        self.current.live += count
-
-    cdef void release(self, uint64_t position) noexcept:
-        """One holder of this position less. The position must be held."""
-        cdef Segment* segment = self.find(position)
-        segment.live -= 1
-        if segment.live == 0 and segment != self.current:
-            self.drop(segment)
-
-    cdef Segment* find(self, uint64_t position) noexcept:
-        """The segment that has this position. The position must be held."""
-        cdef Segment* segment = self.recent
-        if segment != NULL and segment.start <= position < segment.start + segment.size:
-            return segment
-        segment = self.segments[self.index(position)]
-        self.recent = segment
-        return segment
+    cdef Segment* search(self, uint64_t position) noexcept:
+        self.recent = self.segments[self.index(position)]
+        return self.recent
 
     cdef size_t index(self, uint64_t position) noexcept:
         """The last segment that starts at or before the position."""

@@ -9,7 +9,7 @@ from libc.string cimport memchr, memcmp
 
 from mqks.core.hashing cimport hash_of
 from mqks.core.memory cimport Memory, give_back, take
-from mqks.core.tail cimport Segment, Tail
+from mqks.core.tail cimport Segment, Tail, find
 
 cdef enum:
     LOOK_AHEAD = 4              # so many slots are compared before an index is made
@@ -24,7 +24,7 @@ cdef extern from *:
 cdef const char* id_of(Tail tail, uint64_t item, size_t* size) noexcept:
     """The message id at this position: the first word of its line."""
     cdef uint64_t position = item & POSITION
-    cdef Segment* segment = tail.find(position)
+    cdef Segment* segment = find(tail, position)
     cdef size_t offset = position - segment.start
     cdef char* line = segment.data + offset
     size[0] = <char*>memchr(line, 32, segment.size - offset) - line

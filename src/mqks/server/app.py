@@ -16,19 +16,20 @@ log = logging.getLogger(__name__)
 
 def serve(config: Config) -> int:
     """Run until SIGTERM or SIGINT; answers the exit code."""
-    asyncio.run(_serve(config))
+    broker = Broker(max_line=config.max_line, max_memory=config.max_memory)
+    server = TcpServer(broker, config.max_connections)
+    with asyncio.Runner(loop_factory=server.new_loop) as runner:
+        runner.run(_serve(config, broker, server))
     return 0
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, broker: Broker, server: TcpServer) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: there is nothing to reload")
     _raise_open_files(config.max_connections)
-    broker = Broker(max_line=config.max_line, max_memory=config.max_memory)
-    server = TcpServer(broker, config.max_connections)
     addresses = server.listen(config.host, config.port)
     log.info("mqksd %s listening on %s, messages in memory", __version__, " and ".join(addresses))
     await stopping.wait()

@@ -9,6 +9,7 @@ import socket
 from mqks.broker import Broker
 from mqks.broker.client import Client
 from mqks.core.sockets import Poller, give_memory_back
+from mqks.server.loop import TurnSelector
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,10 @@ class TcpServer:
         self._armed: asyncio.TimerHandle | None = None
         self._looks = 0
         self._peak = 0
-        self._drained = asyncio.Event()
+
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that this server runs on."""
+        return asyncio.SelectorEventLoop(TurnSelector(self._poller, self._keep_time))
 
     def listen(self, host: str, port: int) -> list[str]:
         """Listen on every address of the host; answers where. Port 0 takes a free one."""
@@ -45,7 +49,6 @@ class TcpServer:
             self._listeners.append(listener)
         for listener in self._listeners:
             loop.add_reader(listener, self._accept, listener)
-        loop.add_reader(self._poller.fileno(), self._turn)
         loop.call_later(HOUSEKEEPING, self._keep_house)
         return [address_of(listener.getsockname()) for listener in self._listeners]
 
@@ -56,10 +59,9 @@ class TcpServer:
             loop.remove_reader(listener)
             listener.close()
         self._poller.drain(list(self._broker.clients))
-        self._turn()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._drained.wait(), FAREWELL)
-        loop.remove_reader(self._poller.fileno())
+        deadline = loop.time() + FAREWELL
+        while any(client.pending_size for client in self._broker.clients) and loop.time() < deadline:
+            await asyncio.sleep(HOUSEKEEPING / 10)
         for client in list(self._broker.clients):
             if client.pending_size:
                 log.warning("client %s did not take %d bytes in time", client.peer, client.pending_size)
@@ -107,22 +109,18 @@ class TcpServer:
         self._broker.disconnect(client)
         log.debug("client %s is gone", client.peer)
 
-    def _turn(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._poller.turn():
-            loop.call_soon(self._turn)
+    def _keep_time(self) -> None:
+        """After each turn: have the loop come back when the broker's next timer is due."""
         when = self._broker.timers.next
-        if when is not None and (self._armed is None or self._armed.cancelled() or when < self._armed.when()):
+        if when is not None and (self._armed is None or when < self._armed.when()):
             if self._armed is not None:
                 self._armed.cancel()
-            self._armed = loop.call_at(when, self._tick)
-        if self._poller.draining and not any(client.pending_size for client in self._broker.clients):
-            self._drained.set()
+            self._armed = asyncio.get_running_loop().call_at(when, self._tick)
 
     def _tick(self) -> None:
         self._armed = None
         self._broker.tick()
-        self._turn()
+        self._keep_time()
 
     def _keep_house(self) -> None:
         self._looks += 1
