@@ -170,7 +170,7 @@ BAD: list[bytes] = [
     b"x delete_queue", b"x delete_queue q1 q2", b"x delete_queue q1 --when-unused=x",
     b"x delete_queue q1 --all", b"x send", b"x send []", b"x send 1", b"x send {", b"x send {}}",
     b'x send {"k": NaN}', b'x send {"k": -Infinity}', b'x send {"k": "\xff"}', b"x send x{}",
-    b"x send --nope {}", b'x send {"k": 1} x', b"x send  {}  ", b"c1 recv",
+    b"x send --nope {}", b"x send --confirm{}", b'x send {"k": 1} x', b"x send  {}  ", b"c1 recv",
     b"c1 recv {}", b'c1 recv {"queue": "q1"}', b'c1 recv {"pattern": {}}',
     b'c1 recv {"queue": "q1", "pattern": []}', b'c1 recv {"queue": 1, "pattern": {}}',
     b'c1 recv {"queue": "a b", "pattern": {}}', b'c1 recv {"queue": "", "pattern": {}}',

@@ -7,7 +7,7 @@ from pathlib import Path
 from resource import getpagesize
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqks.broker import Broker
@@ -89,6 +89,7 @@ def test_cut_once_anywhere(name: str) -> None:
         assert talk(cut(stream, [place]), MAX_LINE) == expected(outcome), place
 
 
+@settings(deadline=None)
 @given(
     names=st.lists(st.sampled_from([name for name in STREAMS if "consume" not in str(STREAMS[name][0])])),
     places=st.lists(st.integers(0, 5000), max_size=20),
@@ -101,12 +102,14 @@ def test_streams_one_after_another_cut_at_random(names: list[str], places: list[
     assert talk(cut(stream, places), MAX_LINE) == expected(outcome)
 
 
+@settings(deadline=None)
 @given(stream=st.binary(max_size=300), places=st.lists(st.integers(0, 300), max_size=10))
 def test_any_bytes_are_answered_the_same_however_cut(stream: bytes, places: list[int]) -> None:
     stream += b"\n"
     assert talk(cut(stream, places), MAX_LINE) == talk([stream], MAX_LINE)
 
 
+@settings(deadline=None)
 @given(
     words=st.lists(
         st.sampled_from([b"p", b"ping", b"publish", b"consume", b"ack", b" ", b" ", b"\n", b"\r", b"\t", b"{", b"--"])

@@ -10,20 +10,27 @@ cdef extern from *:
         __uint128_t product = (__uint128_t)a * b;
         return (uint64_t)product ^ (uint64_t)(product >> 64);
     }
-    static inline uint64_t mqks_hash(const char *text, size_t size, uint64_t seed) {
-        uint64_t state = seed ^ size, word;
-        while (size >= 8) {
+    static inline uint64_t mqks_word(const char *text, size_t size) {
+        /* Up to 8 bytes as one number, by reads of fixed size: one of variable size would stall the processor. */
+        uint64_t word;
+        uint32_t first, last;
+        const unsigned char *bytes = (const unsigned char *)text;
+        if (size == 8) {
             memcpy(&word, text, 8);
-            state = mqks_mix(state ^ word, 0x9E3779B97F4A7C15ull);
-            text += 8;
-            size -= 8;
+            return word;
         }
-        if (size) {
-            word = 0;
-            memcpy(&word, text, size);
-            state = mqks_mix(state ^ word, 0xD6E8FEB86659FD93ull);
+        if (size >= 4) {
+            memcpy(&first, text, 4);
+            memcpy(&last, text + size - 4, 4);
+            return (uint64_t)first << 32 | last;
         }
-        return mqks_mix(state ^ seed, 0xA0761D6478BD642Full);
+        return size ? (uint64_t)bytes[0] << 16 | (uint64_t)bytes[size / 2] << 8 | bytes[size - 1] : 0;
+    }
+    static inline uint64_t mqks_hash(const char *text, size_t size, uint64_t seed) {
+        uint64_t state = seed ^ size;
+        for (; size > 8; text += 8, size -= 8)
+            state = mqks_mix(state ^ mqks_word(text, 8), 0x9E3779B97F4A7C15ull);
+        return mqks_mix(state ^ mqks_word(text, size), 0xD6E8FEB86659FD93ull) ^ (state >> 7);
     }
     """
     uint64_t hash_of "mqks_hash" (const char* text, size_t size, uint64_t seed) noexcept nogil

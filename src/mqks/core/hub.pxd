@@ -114,7 +114,7 @@ cdef class Core:
     cdef int route(self, Binding binding, uint64_t position, char* event, char* after_event, char* end) except -1
     cdef size_t put(self, Queue q, uint64_t position) except? 9
     cdef void soil(self, Queue q) noexcept
-    cdef int pump(self, Queue q) except -1
+    cdef int serve(self, Queue q) except -1
     cdef Consumer next_with_room(self, Queue q)
     cdef int give(self, Queue q, Consumer c, uint64_t item, uint64_t sequence) except -1
     cdef char* out_room(self, Connection c, size_t size) except NULL

@@ -37,11 +37,13 @@ cdef extern from *:
 
 cdef extern from *:
     """
-    /* Neither TAB nor NUL nor CR in these bytes? Without branches, so that the compiler uses vectors. */
+    /* No TAB, NUL, CR or the like in these bytes? Without branches, so that the compiler uses vectors. */
     static int mqks_is_clean(const char *text, size_t size) {
         unsigned char found = 0;
-        for (size_t i = 0; i < size; i++)
-            found |= (text[i] == 9) | (text[i] == 0) | (text[i] == 13);
+        for (size_t i = 0; i < size; i++) {
+            unsigned char c = (unsigned char)text[i];
+            found |= (c < 14) & (c != 10);
+        }
         return !found;
     }
     """
@@ -387,7 +389,7 @@ cdef class Core:
         hold(self.tail, holders)
         return 0
 
-    cdef size_t put(self, Queue q, uint64_t position) except? 9:
+    cdef inline size_t put(self, Queue q, uint64_t position) except? 9:
         if q.stamp == position:
             return 0
         fifo.push(&q.ready, &self.memory, position)
@@ -419,25 +421,24 @@ cdef class Core:
         """The end of a turn: give what is ready to consumers with room. False if there was nothing to do."""
         cdef list queues = self.dirty_queues
         cdef Py_ssize_t i
-        cdef Queue q
         if not queues:
             return False
         self.dirty_queues = []
         for i in range(PyList_GET_SIZE(queues)):
-            q = <Queue>PyList_GET_ITEM(queues, i)
-            q.dirty = False
-            if not q.gone:
-                self.pump(q)
+            self.serve(<Queue>PyList_GET_ITEM(queues, i))
         return True
 
-    cdef int pump(self, Queue q) except -1:
-        cdef Consumer c
+    cdef int serve(self, Queue q) except -1:
+        """Give what is ready to those who have room."""
+        cdef Consumer c = None
         cdef heap.Returned again
-        cdef uint64_t item
+        cdef bint alone = PyList_GET_SIZE(q.consumers) == 1
+        q.dirty = False
         while q.ready.count or q.returned.count:
-            c = self.next_with_room(q)
-            if c is None:
-                return 0
+            if c is None or not alone or not c.has_room():
+                c = self.next_with_room(q)
+                if c is None:
+                    return 0
             if q.returned.count:
                 again = heap.heap_pop(&q.returned, &self.memory)
                 self.give(q, c, again.item, again.sequence)
@@ -724,8 +725,27 @@ cdef class Core:
 
     cdef int settle_sent(self, Consumer c) except -1:
         """Auto ack: what has left is settled."""
-        while c.ring.live and unsettled.slot(&c.ring, c.ring.head).end <= c.connection.sent:
-            self.settle(c, c.ring.head)
+        cdef unsettled.Ring* ring = &c.ring
+        cdef Queue q = c.queue
+        cdef uint64_t sent = c.connection.sent
+        cdef Unsettled* given
+        cdef uint64_t last = ring.tail
+        unsettled.drop_index(ring, &self.memory)
+        while ring.head < last:
+            given = unsettled.slot(ring, ring.head)
+            if given.item == NONE:          # one may ack by hand what is acked anyway
+                ring.head += 1
+                continue
+            if given.end > sent:
+                break
+            if given.item >> RETRY == MANY_RETRIES:
+                del q.retries[given.item & POSITION]
+            let_go(self.tail, given.item & POSITION)
+            ring.head += 1
+            ring.live -= 1
+            q.unsettled -= 1
+        if ring.live == 0:
+            unsettled.emptied(ring, &self.memory)
         if c.prefetch:
             self.soil(c.queue)
         return 0

@@ -59,9 +59,13 @@ cdef inline void settled(Ring* ring, Memory* memory, uint64_t number) noexcept:
     while ring.head < ring.tail and slot(ring, ring.head).item == NONE:
         ring.head += 1
     if ring.live == 0:
-        drop_index(ring, memory)
-        if ring.capacity > KEPT_ITEMS:
-            free_ring(ring, memory)
+        emptied(ring, memory)
+
+
+cdef inline void emptied(Ring* ring, Memory* memory) noexcept:
+    drop_index(ring, memory)
+    if ring.capacity > KEPT_ITEMS:
+        free_ring(ring, memory)
 
 
 cdef int make_room(Ring* ring, Memory* memory) except -1
