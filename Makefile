@@ -1,5 +1,5 @@
 # Two commands: `make run` and `make test`. Both set up .venv first, if needed.
-.PHONY: help run test lint types check install test-asan bench clean
+.PHONY: help run test lint types install test-asan bench clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -24,6 +24,19 @@ types: install  ## mypy, strict
 	$(BIN)/mypy
 
 install: .venv/core.stamp  ## set up .venv with the pinned versions and build the core
+
+test-asan: install  ## the tests that reach the core, on a build with AddressSanitizer and UBSan
+	@echo "building the core with sanitizers"
+	@MQKS_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-lib build/asan --build-temp build/asan-objects
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=build/asan \
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	$(BIN)/python -m pytest -q --timeout=600 tests/broker tests/server tests/test_dialogues.py
+
+bench: install  ## measure beside NATS, Redis and a plain copy (ARGS="--quick" for a look)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean:  ## remove what was built and installed
+	rm -rf .venv build dist src/mqks.egg-info src/mqks/core/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/tools.stamp: pyproject.toml constraints.txt
 	@echo "setting up .venv (about a minute the first time)"

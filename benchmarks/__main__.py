@@ -20,14 +20,10 @@ QUICK = 0.1
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="MQKS beside its peers.")
-    parser.add_argument(
-        "--only", action="append", metavar="SCENARIO", help="a name or mask of --list; repeatable"
-    )
+    parser.add_argument("--only", action="append", metavar="SCENARIO", help="a name or mask of --list; repeatable")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement (%(default)s)")
     parser.add_argument("--scale", type=float, default=1.0, help="times the usual number of messages")
-    parser.add_argument(
-        "--quick", action="store_true", help=f"one round at --scale={QUICK}: is all in order?"
-    )
+    parser.add_argument("--quick", action="store_true", help=f"one round at --scale={QUICK}: is all in order?")
     parser.add_argument("--list", action="store_true", help="show the scenarios and stop")
     parser.add_argument(
         "--mqksd", default=DEFAULT, metavar="COMMAND", help="the server; {port} and {folder} are filled in"

@@ -30,9 +30,7 @@ class Publisher:
         self.distinct = blocks if load.distinct else CYCLE
         self.pipe, self.child = multiprocessing.Pipe()
         fork = multiprocessing.get_context("fork")
-        self.process = fork.Process(
-            target=publish, args=(self.child, server, load, self.distinct), daemon=True
-        )
+        self.process = fork.Process(target=publish, args=(self.child, server, load, self.distinct), daemon=True)
 
     def __enter__(self) -> "Publisher":
         self.process.start()
@@ -90,9 +88,7 @@ def publish(pipe: Connection, server: Server, load: Load, distinct: int) -> None
         pipe.send(str(error))
 
 
-def send_windowed(
-    sock: socket.socket, contender: Contender, blocks: Sequence[bytes], first: int, count: int
-) -> None:
+def send_windowed(sock: socket.socket, contender: Contender, blocks: Sequence[bytes], first: int, count: int) -> None:
     """For servers that drop what they cannot take: the last message of each block asks for an answer."""
     received = bytearray()
     sent = answered = 0

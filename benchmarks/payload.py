@@ -75,9 +75,7 @@ def check(contender: Contender, load: Load, streams: Sequence[bytes], messages: 
     for subscriptions, stream in zip(load.layout, streams, strict=True):
         queue_of = {event: queue for queue, events in subscriptions for event in events}
         numbers = [int(n) for n in DATA.findall(stream)]
-        expected = (
-            contender.deliver(n, load.event(n), queue_of[load.event(n)], data(n, load.size)) for n in numbers
-        )
+        expected = (contender.deliver(n, load.event(n), queue_of[load.event(n)], data(n, load.size)) for n in numbers)
         if b"".join(expected) != stream:
             raise BenchError(f"{contender.name} delivered other bytes than were published")
         own: dict[bytes, list[int]] = {queue: [] for queue in queue_of.values()}

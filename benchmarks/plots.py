@@ -70,9 +70,7 @@ def draw_one(path: Path, heading: str, groups: Bars, found: Medians) -> Path:
     """A panel per scenario, each with its own linear scale from zero: lengths can be compared by eye."""
     columns = min(len(groups), 3)
     rows = -(-len(groups) // columns)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(3.4 * columns + 0.6, 2.7 * rows + 0.7), dpi=110, squeeze=False
-    )
+    figure, grid = plt.subplots(rows, columns, figsize=(3.4 * columns + 0.6, 2.7 * rows + 0.7), dpi=110, squeeze=False)
     for axes, (scenario, key) in zip(grid.flat, groups, strict=False):
         panel(axes, scenario, BY_KEY[key], {f: m[key] for f, m in found[scenario].items() if key in m})
     for axes in list(grid.flat)[len(groups) :]:

@@ -34,9 +34,7 @@ class Server:
     def __enter__(self) -> "Server":
         self.log = (self.folder / "server.log").open("wb")
         # A session of its own: Ctrl-C reaches the benchmark only, which then stops its servers itself.
-        self.process = subprocess.Popen(
-            self.command, stdout=self.log, stderr=self.log, start_new_session=True
-        )
+        self.process = subprocess.Popen(self.command, stdout=self.log, stderr=self.log, start_new_session=True)
         try:
             self._await_listening()
         except BaseException:

@@ -165,9 +165,7 @@ def show(line: bytes) -> str:
 
 def pattern(expected: str) -> re.Pattern[bytes]:
     """What an expected line matches; its error_id is a group of that name."""
-    parts = [
-        _hole(part) if at % 2 else re.escape(encode(part)) for at, part in enumerate(_HOLE.split(expected))
-    ]
+    parts = [_hole(part) if at % 2 else re.escape(encode(part)) for at, part in enumerate(_HOLE.split(expected))]
     return re.compile(b"".join(parts), re.DOTALL)
 
 

@@ -38,7 +38,7 @@ class Connection:
     lines: list[Line] = field(default_factory=list)  # not wholly sent
     offset: int = 0  # bytes of the first line that were sent
     consumers: dict[bytes, Consumer] = field(default_factory=dict)
-    due: dict[bytes, bytes] = field(default_factory=dict)  # updates that wait for it to read, by consumer id
+    due: dict[Consumer, None] = field(default_factory=dict)  # who is to be told, as soon as it reads
 
     def pending(self) -> bytes:
         return b"".join(line.text for line in self.lines)[self.offset :]
@@ -137,9 +137,11 @@ class Queues:
                 if delivery in delivery.consumer.queue.out and not delivery.consumer.manual_ack:
                     delivery.consumer.queue.out.remove(delivery)
         if len(connection.pending()) < self.high_water:
-            for consumer_id, data in connection.due.items():
-                connection.write(consumer_id, data)
-            connection.due = {}
+            due, connection.due = connection.due, {}
+            for consumer in due:
+                is_there = connection.consumers.get(consumer.id) is consumer
+                if is_there or self.queues.get(consumer.queue.name) is not consumer.queue:
+                    self.tell(consumer)
 
     def disconnect(self, connection: Connection) -> None:
         self.connections.remove(connection)
@@ -261,17 +263,32 @@ class Queues:
             return
         for consumer in queue.consumers:
             del consumer.connection.consumers[consumer.id]
-            data = pattern_update(queue.name, None) if consumer.sevx else b"--update " + queue.name
-            self.tell(consumer, data)
         self.remove_queue(queue)
+        for consumer in queue.consumers:
+            self.tell(consumer)
 
-    def tell(self, consumer: Consumer, update: bytes) -> None:
-        """To one who has let too much pile up, only the latest, when there is room again."""
+    def tell(self, consumer: Consumer) -> None:
+        """How things stand with its queue; to one who has let too much pile up only when there is room again."""
         connection = consumer.connection
         if len(connection.pending()) > self.choked:
-            connection.due[consumer.id] = b"ok " + update
+            connection.due[consumer] = None
         else:
-            connection.write(consumer.id, b"ok " + update)
+            connection.write(consumer.id, b"ok " + self.update(consumer))
+
+    def update(self, consumer: Consumer) -> bytes:
+        queue = consumer.queue
+        is_there = self.queues.get(queue.name) is queue
+        if consumer.sevx:
+            return pattern_update(queue.name, queue.pattern if is_there else None)
+        words = [b"--update", queue.name]
+        if is_there:
+            words += sorted(queue.events)
+            if queue.when_unused is not None:
+                value = b"=%s" % str(float(queue.when_unused)).encode() if queue.when_unused else b""
+                words.append(b"--delete-queue-when-unused" + value)
+            if consumer.manual_ack:
+                words.append(b"--manual-ack")
+        return b" ".join(words)
 
     def remove_queue(self, queue: Queue) -> None:
         queue.out.clear()
@@ -292,13 +309,7 @@ class Queues:
         queue.events, queue.when_unused, queue.pinned = events, when_unused, queue.pinned or pin
         for consumer in queue.consumers:
             if changed and not consumer.sevx and consumer is not but:
-                words = [b"--update", queue.name, *sorted(events)]
-                if when_unused is not None:
-                    value = b"=%s" % str(float(when_unused)).encode() if when_unused else b""
-                    words.append(b"--delete-queue-when-unused" + value)
-                if consumer.manual_ack:
-                    words.append(b"--manual-ack")
-                self.tell(consumer, b" ".join(words))
+                self.tell(consumer)
 
     def change_pattern(self, queue: Queue, pattern: dict[str, Any], but: Consumer) -> None:
         """Set the queue's pattern; if it is another one, tell all SEVX receivers `but` one."""
@@ -306,4 +317,4 @@ class Queues:
         queue.pattern = pattern
         for receiver in queue.consumers:
             if changed and receiver.sevx and receiver is not but:
-                self.tell(receiver, pattern_update(queue.name, pattern))
+                self.tell(receiver)

@@ -184,9 +184,7 @@ def test_a_line_that_makes_no_sense_is_refused(source: str, complaint: str) -> N
 
 
 def test_parts_of_a_file() -> None:
-    parsed = dialogue.parse(
-        "made-up", "# Title\n# Why.\n\n$ mqksd --a=1 --b\n\n# note\na> x\na< y␠\n\na closes\n"
-    )
+    parsed = dialogue.parse("made-up", "# Title\n# Why.\n\n$ mqksd --a=1 --b\n\n# note\na> x\na< y␠\n\na closes\n")
     assert (parsed.title, parsed.explanation, parsed.flags) == ("Title", "Why.", ("--a=1", "--b"))
     assert parsed.body == "$ mqksd --a=1 --b\n\n# note\na> x\na< y␠\n\na closes"
     assert [str(step) for step in parsed.steps] == ["a> x", "a< y␠", "a closes"]

@@ -21,9 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqks.cli": {"mqks", "mqks.server"},
 }
 
-CYTHON_IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+)?c?import[ \t]+(\([^)]*\)|[^#\n;]+)", re.MULTILINE
-)
+CYTHON_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+)?c?import[ \t]+(\([^)]*\)|[^#\n;]+)", re.MULTILINE)
 INCLUDED = {".py", ".pyi", ".pyx", ".pxd"}
 
 

@@ -50,9 +50,7 @@ class Nats(Contender):
 
     def open_consumer(self, subscriptions: Sequence[tuple[bytes, Sequence[bytes]]], shared: bool) -> Exchange:
         lines = [
-            b"SUB %s %s %s\r\n" % (event, queue, event[1:])
-            if shared
-            else b"SUB %s %s\r\n" % (event, event[1:])
+            b"SUB %s %s %s\r\n" % (event, queue, event[1:]) if shared else b"SUB %s %s\r\n" % (event, event[1:])
             for queue, events in subscriptions
             for event in events
         ]

@@ -90,9 +90,7 @@ def test_each_option_from_each_place(option: Option, tmp_path: Path) -> None:
 
 
 def test_toml_takes_plain_numbers_and_booleans(tmp_path: Path) -> None:
-    config = load(
-        "--config", write(tmp_path, "port = 1\nmemory = true\nmax_line = 2_048\nmax_connections = 3\n")
-    )
+    config = load("--config", write(tmp_path, "port = 1\nmemory = true\nmax_line = 2_048\nmax_connections = 3\n"))
     assert (config.port, config.memory, config.max_line, config.max_connections) == (1, True, 2048, 3)
 
 
@@ -156,10 +154,7 @@ def test_switch_off(text: str) -> None:
     ("name", "text"),
     [
         *[("port", text) for text in ("65536", "-1", "x", "1.5", "\uff11", "0x10", "9" * 5000, " 1")],
-        *[
-            ("max_line", text)
-            for text in ("63", "2G", "1MB", "1.5M", "K", "-1", "1 M", "1\u212a", "9" * 5000)
-        ],
+        *[("max_line", text) for text in ("63", "2G", "1MB", "1.5M", "K", "-1", "1 M", "1\u212a", "9" * 5000)],
         *[("max_connections", text) for text in ("0", "1000001")],
         *[("max_memory", text) for text in ("4", "999999999T")],
         *[("log_level", text) for text in ("loud", "warn ing\nx")],
@@ -181,10 +176,7 @@ def toml_string(text: str) -> str:
 
 def test_bad_values_say_what_would_be_right() -> None:
     assert mistake("--port", "70000") == "--port: '70000' will not do; give a number from 0 to 65535"
-    assert (
-        mistake("--max-line", "3")
-        == "--max-line: '3' will not do; give a size from 64 to 1G, such as 65536 or 64K"
-    )
+    assert mistake("--max-line", "3") == "--max-line: '3' will not do; give a size from 64 to 1G, such as 65536 or 64K"
     assert "debug, info, warning, error" in mistake("--log-level", "loud")
     assert "true or false" in mistake(environ={"MQKS_MEMORY": "maybe"})
 
@@ -211,9 +203,7 @@ def test_unknown_keys(tmp_path: Path) -> None:
     line = mistake("--config", write(tmp_path, "max-line = 1\n"))
     assert "'max-line'" in line and line.endswith("did you mean max_line?")
     assert "'server'" in mistake("--config", write(tmp_path, "[server]\nport = 1\n"))
-    assert "'config'" in mistake("--config", write(tmp_path, 'config = "other.toml"\n')), (
-        "a file names no file"
-    )
+    assert "'config'" in mistake("--config", write(tmp_path, 'config = "other.toml"\n')), "a file names no file"
 
 
 @pytest.mark.parametrize(

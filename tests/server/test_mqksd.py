@@ -17,7 +17,9 @@ from mqks.cli.mqksd import explain
 from mqks.server.config import OPTIONS, Config
 
 MQKSD = Path(sysconfig.get_path("scripts")) / "mqksd"
-LISTENING = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info mqksd \S+ listening on 127\.0\.0\.1:(\d+), messages in memory\n")
+LISTENING = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info mqksd \S+ listening on 127\.0\.0\.1:(\d+), messages in memory\n"
+)
 STOPPING = pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=lambda stop: stop.name)
 
 

@@ -39,13 +39,8 @@ class Operations:
         return queue
 
     def delete_queue(self, queue: Queue) -> None:
-        consumers: list[Consumer] = self.core.delete_queue(queue)
-        for consumer in consumers:
-            if consumer.dialect == MQKS:
-                text = b" ok --update " + queue.name
-            else:
-                text = b" ok " + self._pattern_text(queue, gone=True)
-            self.core.tell(consumer.connection, consumer.id, consumer.id + text + b"\n")
+        for consumer in self.core.delete_queue(queue):
+            self.core.tell(consumer)
         self.exchange.set_events(queue, set())
         self.exchange.set_pattern(queue, None)
         del self.queues[queue.name]
@@ -113,18 +108,25 @@ class Operations:
 
     def tell_update(self, queue: Queue, but: Consumer | None = None) -> None:
         """The events of the queue, or when it goes, have changed: SEVX receivers have no use for either."""
-        for consumer in queue.consumers:
-            if consumer is not but and consumer.dialect == MQKS:
-                line = consumer.id + b" ok --update " + queue.update_text(consumer.manual_ack) + b"\n"
-                self.core.tell(consumer.connection, consumer.id, line)
+        self._tell(queue, MQKS, but)
 
     def tell_pattern(self, queue: Queue, but: Consumer) -> None:
+        """The pattern of the queue has changed, which MQKS consumers do not know of."""
+        self._tell(queue, SEVX, but)
+
+    def _tell(self, queue: Queue, dialect: int, but: Consumer | None) -> None:
         for consumer in queue.consumers:
-            if consumer is not but and consumer.dialect == SEVX:
-                line = consumer.id + b" ok " + self._pattern_text(queue) + b"\n"
-                self.core.tell(consumer.connection, consumer.id, line)
+            if consumer is not but and consumer.dialect == dialect:
+                self.core.tell(consumer)
 
     @staticmethod
-    def _pattern_text(queue: Queue, gone: bool = False) -> bytes:
-        pattern = None if gone or queue.pattern is None else queue.pattern.content
-        return jsons.dumps({"update": {"queue": queue.name.decode("utf-8", "replace"), "pattern": pattern}})
+    def update(consumer: Consumer) -> bytes:
+        """How things stand with a consumer's queue now: nothing is left of one that is gone."""
+        queue = consumer.queue
+        assert isinstance(queue, Queue)
+        if consumer.dialect == MQKS:
+            text = b"--update " + (queue.name if queue.gone else queue.update_text(consumer.manual_ack))
+        else:
+            pattern = None if queue.gone or queue.pattern is None else queue.pattern.content
+            text = jsons.dumps({"update": {"queue": queue.name.decode("utf-8", "replace"), "pattern": pattern}})
+        return b"%s ok %s\n" % (consumer.id, text)

@@ -93,6 +93,8 @@ def before_json(data: bytes, flags: Flags) -> tuple[Words, bytes]:
     start = data.find(b"{")
     if start < 0:
         raise BadRequest("not a JSON object")
+    if data[:start].strip(b" ") and not data[:start].endswith(b" "):
+        raise BadRequest("not a JSON object")
     words = parse(data[:start], flags)
     words.exactly(0, "only flags before the JSON object")
     return words, data[start:].strip(b" ")

@@ -41,7 +41,7 @@ cdef class Connection:
     cdef Consumer recent                # the consumer that the last ack was for
     cdef list settling                  # auto-ack consumers with deliveries that have not left yet
     cdef list starved                   # consumers that were refused a message because `out` was full
-    cdef dict due                       # consumer id → the latest --update that found no room
+    cdef dict due                       # consumers whose --update found no room, as keys
 
 
 cdef inline size_t waiting(Connection c) noexcept:

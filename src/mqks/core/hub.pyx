@@ -4,10 +4,11 @@ Bytes come in by `feed` and leave by `Connection.pending` and `sent`; whoever ha
 understood here, in the receive buffer, without an object per message; every other line goes to the handler in Python, which
 calls back for what it needs. Deliveries happen in `deliver`, at the end of a turn, queue by queue.
 
-The handler has three methods:
+The handler has four methods:
     request(connection, line, flaw)             any other line, or one that is too long or holds a TAB or NUL
     render(line, dialect, retry) -> bytes       what follows "{id} ok " where it is not the line's own text
     inspect(event, data) -> list of queues      patterns that look into the data of MQKS messages
+    update(consumer) -> bytes                   the line that tells a consumer how things stand with its queue
 """
 
 cimport cython
@@ -187,14 +188,15 @@ cdef class Core:
         """A reply, newline included."""
         self.write(c, PyBytes_AS_STRING(line), PyBytes_GET_SIZE(line))
 
-    def tell(self, Connection c, bytes consumer_id, bytes line):
-        """A line that nobody on this connection asked for: one who does not read gets only the latest, later."""
+    def tell(self, Consumer consumer):
+        """Say how things stand with its queue. One who does not read is told once, when it reads again."""
+        cdef Connection c = consumer.connection
         if self.choked(c):
             if c.due is None:
                 c.due = {}
-            c.due[consumer_id] = line
+            c.due[consumer] = None
         else:
-            self.say(c, line)
+            self.say(c, self.handler.update(consumer))
 
     cpdef bint choked(self, Connection c):
         """Has this client let so many replies pile up, beyond what deliveries alone may, that it should not be read?"""
@@ -332,7 +334,8 @@ cdef class Core:
             if consumer is None:
                 return False
             c.recent = consumer
-        self.ack_id(consumer, message_id, end - message_id)
+        if consumer.manual_ack:
+            self.ack_id(consumer, message_id, end - message_id)
         return True
 
     def confirm(self, Connection c, bytes request_id):
@@ -582,10 +585,11 @@ cdef class Core:
                     if not consumer.gone:
                         self.soil(consumer.queue)
             if c.due:
-                lines = c.due
+                due = c.due
                 c.due = None
-                for line in lines.values():
-                    self.say(c, line)
+                for consumer in due:
+                    if not consumer.gone or consumer.queue.gone:
+                        self.tell(consumer)
         return 0
 
     # ── consumers ──
@@ -655,6 +659,8 @@ cdef class Core:
         """Settle the first delivery of this message id, or all that have left (None)."""
         cdef uint64_t number
         cdef uint64_t last
+        if not c.manual_ack:
+            return
         if id is not None:
             self.ack_id(c, PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id))
             return
@@ -673,6 +679,8 @@ cdef class Core:
         """Put the first delivery of this message id, or all that have left (None), at the tail of the queue."""
         cdef uint64_t number
         cdef uint64_t last
+        if not c.manual_ack:
+            return
         if id is not None:
             number = unsettled.take_id(
                 &c.ring, &self.memory, self.tail, self.seed, PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id)
@@ -733,7 +741,7 @@ cdef class Core:
         unsettled.drop_index(ring, &self.memory)
         while ring.head < last:
             given = unsettled.slot(ring, ring.head)
-            if given.item == NONE:          # one may ack by hand what is acked anyway
+            if given.item == NONE:          # acked by hand before the consumer changed to auto ack
                 ring.head += 1
                 continue
             if given.end > sent:
