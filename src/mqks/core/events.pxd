@@ -2,9 +2,8 @@
 
 cimport cython
 from libc.stdint cimport uint64_t
-from libc.string cimport memcmp
 
-from mqks.core.hashing cimport hash_of
+from mqks.core.hashing cimport hash_of, same_bytes
 
 
 @cython.final
@@ -41,7 +40,7 @@ cdef inline Place* place_of(Events events, uint64_t hash, const char* event, siz
     while True:
         place = &events.places[at]
         if place.binding == NULL or (
-            place.hash == hash and place.size == size and memcmp(place.event, event, size) == 0
+            place.hash == hash and place.size == size and same_bytes(place.event, event, size)
         ):
             return place
         at = (at + 1) & (events.capacity - 1)

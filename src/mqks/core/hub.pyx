@@ -50,6 +50,39 @@ cdef extern from *:
     """
     bint is_clean "mqks_is_clean" (const char* text, size_t size) noexcept nogil
 
+cdef extern from *:
+    """
+    /* With sizes that the compiler knows, comparing and copying needs no call. */
+    static inline int mqks_is_publish(const char *text) {
+        uint64_t found, wanted;
+        memcpy(&found, text, 8);
+        memcpy(&wanted, " publish", 8);
+        return found == wanted && text[8] == ' ';
+    }
+    static inline int mqks_is_ack(const char *text) {
+        return text[1] == 'a' && text[2] == 'c' && text[3] == 'k' && text[4] == ' ';
+    }
+    static inline void mqks_copy_short(char *to, const char *from, size_t size) {
+        if (size >= 8 && size <= 16) {
+            uint64_t first, last;
+            memcpy(&first, from, 8);
+            memcpy(&last, from + size - 8, 8);
+            memcpy(to, &first, 8);
+            memcpy(to + size - 8, &last, 8);
+        } else if (size >= 4 && size < 8) {
+            uint32_t first, last;
+            memcpy(&first, from, 4);
+            memcpy(&last, from + size - 4, 4);
+            memcpy(to, &first, 4);
+            memcpy(to + size - 4, &last, 4);
+        } else
+            memcpy(to, from, size);
+    }
+    """
+    bint is_publish "mqks_is_publish" (const char* text) noexcept nogil
+    bint is_ack "mqks_is_ack" (const char* text) noexcept nogil
+    void copy_short "mqks_copy_short" (char* to, const char* text, size_t size) noexcept nogil
+
 
 cdef bint ends_like_retry(const char* p, const char* end) noexcept:
     """Does this event end in ",retry={digits}"? Then a delivery of it could be taken for a retry of another."""
@@ -271,10 +304,10 @@ cdef class Core:
         elif clean or memchr(p, 13, size) == NULL:
             after_id = <char*>memchr(p, 32, size)
             if after_id != NULL and after_id != p and p[0] != 45 and p[0] != 123:       # neither - nor {
-                if end - after_id > 9 and memcmp(after_id, b" publish ", 9) == 0:
+                if end - after_id > 9 and is_publish(after_id):
                     if self.publish_line(c, p, after_id, end):
                         return 0
-                elif end - after_id > 5 and memcmp(after_id, b" ack ", 5) == 0:
+                elif end - after_id > 5 and is_ack(after_id):
                     if self.ack_line(c, after_id, end):
                         return 0
         self.requests += 1
@@ -290,7 +323,7 @@ cdef class Core:
         cdef size_t size
         cdef void* found
         cdef Binding binding
-        if end - event > 10 and memcmp(event, b"--confirm ", 10) == 0:
+        if event[0] == 45 and end - event > 10 and memcmp(event, b"--confirm ", 10) == 0:
             confirm = True
             event += 10
         after_event = <char*>memchr(event, 32, end - event)
@@ -302,8 +335,11 @@ cdef class Core:
             return False
         size = (after_id - p) + 9 + (end - event) + 1
         to = room_for(self.tail, size)
-        memcpy(to, p, after_id + 9 - p)
-        memcpy(to + (after_id + 9 - p), event, end - event)
+        if confirm:
+            memcpy(to, p, after_id + 9 - p)
+            memcpy(to + (after_id + 9 - p), event, end - event)
+        else:
+            memcpy(to, p, size - 1)
         to[size - 1] = 10
         self.route(binding, commit(self.tail, size), event, after_event, end)
         c.publishes = True
@@ -493,9 +529,9 @@ cdef class Core:
                 rest = after_id + 9
                 size = prefix_size + id_size + 7 + (end - rest) + 1
                 to = self.out_room(connection, size)
-                memcpy(to, PyBytes_AS_STRING(c.prefix), prefix_size)
+                copy_short(to, PyBytes_AS_STRING(c.prefix), prefix_size)
                 to += prefix_size
-                memcpy(to, line, id_size)
+                copy_short(to, line, id_size)
                 to += id_size
                 memcpy(to, b" event=", 7)
                 memcpy(to + 7, rest, end + 1 - rest)
@@ -504,9 +540,9 @@ cdef class Core:
                 rest = after_id + 6
                 size = prefix_size + id_size + 1 + (end - rest) + 1
                 to = self.out_room(connection, size)
-                memcpy(to, PyBytes_AS_STRING(c.prefix), prefix_size)
+                copy_short(to, PyBytes_AS_STRING(c.prefix), prefix_size)
                 to += prefix_size
-                memcpy(to, line, id_size)
+                copy_short(to, line, id_size)
                 to += id_size
                 to[0] = 32
                 memcpy(to + 1, rest, end + 1 - rest)

@@ -5,9 +5,9 @@ until the ring is empty. Messages with one id form a chain, so that an ack settl
 are. Slots settled in the middle are holes; when holes prevail the ring is closed up instead of grown.
 """
 
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr
 
-from mqks.core.hashing cimport hash_of
+from mqks.core.hashing cimport hash_of, same_bytes
 from mqks.core.memory cimport Memory, give_back, take
 from mqks.core.tail cimport Segment, Tail, find
 
@@ -34,7 +34,7 @@ cdef const char* id_of(Tail tail, uint64_t item, size_t* size) noexcept:
 cdef bint same_id(Tail tail, uint64_t item, const char* id, size_t size) noexcept:
     cdef size_t length
     cdef const char* line = id_of(tail, item, &length)
-    return length == size and memcmp(line, id, size) == 0
+    return length == size and same_bytes(line, id, size)
 
 
 cdef int make_room(Ring* ring, Memory* memory) except -1:

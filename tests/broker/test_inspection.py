@@ -1,0 +1,47 @@
+"""Who may ask `_eval`, and that asking is cheap and changes nothing."""
+
+import json
+
+import pytest
+
+from mqks.broker import Broker
+
+
+def ask(broker: Broker, peer: str, request: bytes) -> bytes:
+    client = broker.connect(peer)
+    broker.feed(client, request + b"\n")
+    reply = client.pending()
+    broker.disconnect(client)
+    return reply
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1:5000", "127.8.9.10:1", "[::1]:5000", "[::ffff:127.0.0.1]:5000"])
+def test_a_client_on_this_machine_may_ask(peer: str) -> None:
+    assert ask(Broker(), peer, b"e1 _eval 6 * 7") == b"e1 ok 42\n"
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.1:5000", "[2001:db8::1]:5000", "[::ffff:10.0.0.1]:5000", "somewhere"])
+@pytest.mark.parametrize("request_line", [b"e1 _eval 6 * 7", b'e1 _eval {"code": "6 * 7"}'])
+def test_a_client_from_elsewhere_may_not(peer: str, request_line: bytes) -> None:
+    assert ask(Broker(), peer, request_line).startswith(b"e1 error ")
+
+
+def test_anyone_may_ask_for_stats() -> None:
+    broker = Broker()
+    ask(broker, "127.0.0.1:1", b"r1 rebind q1 e1 e2")
+    ask(broker, "127.0.0.1:1", b"m1 publish e1 d1")
+    stats = json.loads(ask(broker, "10.0.0.1:5000", b"s1 stats").removeprefix(b"s1 ok "))
+    assert stats["published"] == 1
+    assert stats["queues"]["q1"]["ready"] == 1
+    assert stats["queues"]["q1"]["events"] == ["e1", "e2"]
+
+
+def test_asking_in_a_loop_makes_each_view_once() -> None:
+    """A view that is made anew each time would let a short expression keep the broker busy for minutes."""
+    broker = Broker()
+    for n in range(2000):
+        ask(broker, "127.0.0.1:1", b"r1 rebind q%d e%d common" % (n, n))
+    for part in (b"state.events", b"state.clients", b"state.consumers"):
+        assert ask(broker, "127.0.0.1:1", b"e1 _eval sum(len(%s) >= 0 for x in [0] * 9000)" % part) == b"e1 ok 9000\n"
+    looked_up = b"e1 _eval sum(len(state.events['common']) for x in [0] * 9000)"
+    assert ask(broker, "127.0.0.1:1", looked_up) == b"e1 ok 18000000\n"
