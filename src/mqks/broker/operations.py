@@ -41,6 +41,7 @@ class Operations:
     def delete_queue(self, queue: Queue) -> None:
         for consumer in self.core.delete_queue(queue):
             self.core.tell(consumer)
+        self.timers.cancel(queue)
         self.exchange.set_events(queue, set())
         self.exchange.set_pattern(queue, None)
         del self.queues[queue.name]
@@ -66,14 +67,8 @@ class Operations:
             return
         if queue.unused == 0:
             self.delete_queue(queue)
-            return
-
-        def due() -> None:
-            # A consumer that came meanwhile has cleared the deadline; a later one that left has set another.
-            if not queue.gone and queue.deadline == when:
-                self.delete_queue(queue)
-
-        queue.deadline = when = self.timers.after(queue.unused, due)
+        else:
+            self.timers.set(queue, queue.unused, lambda: self.delete_queue(queue))
 
     # ── consumers ──
 
@@ -95,7 +90,7 @@ class Operations:
             consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
         else:
             self.core.change(consumer, dialect, manual_ack, prefetch)
-        queue.deadline = None
+        self.timers.cancel(queue)
         return consumer
 
     def leave(self, consumer: Consumer, disconnected: bool = False) -> None:

@@ -5,7 +5,7 @@ from mqks.core.hub import Queue as CoreQueue
 
 
 class Queue(CoreQueue):
-    __slots__ = ("deadline", "events", "name", "pattern", "unused", "unused_is_sticky")
+    __slots__ = ("events", "name", "pattern", "unused", "unused_is_sticky")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
@@ -13,7 +13,6 @@ class Queue(CoreQueue):
         self.pattern: Pattern | None = None
         self.unused: float | None = None  # seconds without consumers after which the queue goes; None: never
         self.unused_is_sticky = False  # set by `delete_queue --when-unused`: a consume does not change it
-        self.deadline: float | None = None  # when it goes, if no consumer comes before
 
     def update_text(self, manual_ack: bool) -> bytes:
         """What --update tells a consumer about the queue."""

@@ -1,27 +1,43 @@
 """What is to happen later. The clock is given, so that a test or a simulator can be the one who lets time pass."""
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 
 class Timers:
+    """At most one timer for each key: setting it again replaces it."""
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = 0  # breaks ties: what was asked for first happens first
+        self._live: dict[Hashable, tuple[int, Callable[[], None]]] = {}
+        self._heap: list[tuple[float, int, Hashable]] = []  # also of timers that were replaced or cancelled since
+        self._count = 0  # tells timers apart, and what was asked for first happens first
 
-    def after(self, seconds: float, action: Callable[[], None]) -> float:
-        """Run the action when so many seconds have passed; answers when that is."""
-        when = self.clock() + seconds
+    def set(self, key: Hashable, seconds: float, action: Callable[[], None]) -> None:
         self._count += 1
-        heapq.heappush(self._heap, (when, self._count, action))
-        return when
+        self._live[key] = (self._count, action)
+        heapq.heappush(self._heap, (self.clock() + seconds, self._count, key))
+        if len(self._heap) > 2 * len(self._live) + 16:
+            self._heap = [entry for entry in self._heap if self._is_live(entry)]
+            heapq.heapify(self._heap)
+
+    def cancel(self, key: Hashable) -> None:
+        self._live.pop(key, None)
 
     @property
     def next(self) -> float | None:
+        """When the next one is due."""
+        while self._heap and not self._is_live(self._heap[0]):
+            heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def run_due(self) -> None:
         now = self.clock()
-        while self._heap and self._heap[0][0] <= now:
-            heapq.heappop(self._heap)[2]()
+        while (when := self.next) is not None and when <= now:
+            _, _, key = heapq.heappop(self._heap)
+            _, action = self._live.pop(key)
+            action()
+
+    def _is_live(self, entry: tuple[float, int, Hashable]) -> bool:
+        _, number, key = entry
+        return key in self._live and self._live[key][0] == number

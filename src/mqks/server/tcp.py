@@ -14,6 +14,7 @@ from mqks.server.loop import TurnSelector
 log = logging.getLogger(__name__)
 
 BACKLOG = 4096
+NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 ACCEPTS_AT_ONCE = 64  # before the others get their turn
 RETRY_ACCEPT = 1.0  # seconds, when the process has no file descriptor left
 HOUSEKEEPING = 0.1  # seconds between looks at those paused for memory
@@ -40,10 +41,15 @@ class TcpServer:
     def listen(self, host: str, port: int) -> list[str]:
         """Listen on every address of the host; answers where. Port 0 takes a free one."""
         loop = asyncio.get_running_loop()
-        for family, _, _, _, address in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            listener = socket.create_server((address[0], port), family=family, backlog=BACKLOG)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for number, (family, _, _, _, address) in enumerate(found, 1):
+            try:
+                listener = socket.create_server((address[0], port), family=family, backlog=BACKLOG)
+            except OSError as error:
+                # `localhost` names an IPv6 address also where there is no IPv6: one that works is enough.
+                if error.errno in NOT_HERE and (self._listeners or number < len(found)):
+                    continue
+                raise
             port = listener.getsockname()[1]
             listener.setblocking(False)
             self._listeners.append(listener)

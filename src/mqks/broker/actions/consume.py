@@ -13,6 +13,7 @@ CONSUME: Flags = {
     b"--manual-ack": switch,
     b"--prefetch": count,
 }
+MOST_MASKING = 1_000_000  # masks times events in one request: about a second
 
 
 def _queue_and_events(words: Words) -> tuple[bytes, list[bytes]]:
@@ -51,10 +52,13 @@ def consume(broker: Operations, client: Client, request_id: bytes, data: bytes) 
 def rebind(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
     words = parse(data, CONFIRM, lists=(b"--remove", b"--remove-mask", b"--add"))
     name, events = _queue_and_events(words)
-    queue = broker.queue(name)
-    wanted = set(events) if events or not words.lists else set(queue.events)
+    queue = broker.queues.get(name)
+    wanted = set(events) if events or not words.lists or queue is None else set(queue.events)
     wanted.difference_update(words.lists.get(b"--remove", ()))
-    for mask in words.lists.get(b"--remove-mask", ()):
+    masks = words.lists.get(b"--remove-mask", ())
+    if len(masks) * len(wanted) > MOST_MASKING:
+        raise BadRequest("too many masks for so many events: remove them in several requests")
+    for mask in masks:
         wanted = {event for event in wanted if not matches_mask(mask, event)}
     wanted.update(words.lists.get(b"--add", ()))
     _bind(broker, client, request_id, words, name, wanted)
