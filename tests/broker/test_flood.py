@@ -1,0 +1,184 @@
+"""Mistakes and their traces in the log: each error_id can be found there, and no client can flood it.
+
+The clock is the test's own. What is logged is caught as records, before any formatting.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+
+import pytest
+
+from mqks.broker import Broker
+from mqks.broker.client import Client
+from tests.broker.driver import PEER
+
+RECORD = re.compile(
+    r"error ([0-9]{20}[0-9a-zA-Z]{4}) client=(\S+) reason=(.+?) line=(.+?)( \(and \d+ more like it before\))?"
+)
+NO_UTF8 = b"\xff" * 900_000
+
+
+class Flooded:
+    """A broker with a clock that stands still until told, and what it logged."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.now = 1_000_000.5
+        self.broker = Broker(clock=lambda: self.now)
+        self.caplog = caplog
+        self.client = self.broker.connect(PEER)
+
+    def error_ids(self, *lines: bytes, client: Client | None = None) -> list[bytes]:
+        """Feed bad lines; the error_id that each one got."""
+        client = client or self.client
+        self.broker.feed(client, b"".join(line + b"\n" for line in lines))
+        replies = client.pending().splitlines()
+        self.broker.sent(client, client.pending_size)
+        assert [reply.split(b" ")[1] for reply in replies] == [b"error"] * len(lines)
+        return [reply.split(b" ")[2] for reply in replies]
+
+    def logged(self) -> list[str]:
+        """The log lines since the last call, each of which is one whole record."""
+        messages = [record.getMessage() for record in self.caplog.records]
+        assert all(record.levelno == logging.WARNING for record in self.caplog.records)
+        assert all(RECORD.fullmatch(message) for message in messages), messages
+        self.caplog.clear()
+        return messages
+
+
+@pytest.fixture
+def flooded(caplog: pytest.LogCaptureFixture) -> Flooded:
+    return Flooded(caplog)
+
+
+# ---- One mistake
+
+
+def test_log_line_says_who_what_and_why(flooded: Flooded) -> None:
+    (error_id,) = flooded.error_ids(b"x1 consume q1 --nope")
+    (line,) = flooded.logged()
+    assert (
+        line == f"error {error_id.decode()} client={PEER} reason=\"unknown flag: '--nope'\" line='x1 consume q1 --nope'"
+    )
+
+
+MISTAKES = {
+    "no action": b"x",
+    "no request_id": b"-",
+    "name too long to show": NO_UTF8 + b" nope",
+    "unknown action": b"x " + NO_UTF8,
+    "TAB": b"x ping \t" + NO_UTF8,
+    "NUL": b"x ping \0" + NO_UTF8,
+    "CR": b"x\rx ping",
+    "line too long": b"x ping " + b"y" * (1 << 20),
+    "unknown flag": b"x consume q --" + NO_UTF8,
+    "not a count": b"x consume q --prefetch=" + NO_UTF8,
+    "not seconds": b"x consume q --delete-queue-when-unused=" + NO_UTF8,
+    "value where none goes": b"x consume q --manual-ack=" + NO_UTF8,
+    "illegal name": b"x consume {" + NO_UTF8,
+    "illegal event": b"x publish {" + NO_UTF8,
+    "looks retried": b"x subscribe q e,retry=" + b"1" * 900_000,
+    "not JSON": b'x send {"' + NO_UTF8 + b'"}',
+    "number too long": b'x send {"a": ' + b"1" * 900_000 + b"}",
+    "nested too deeply": b"x send " + b'{"a":' * 150_000,
+    "unknown key": b'x recv {"pattern": {}, "queue": "q", "' + b"k" * 900_000 + b'": 1}',
+    "illegal queue": b'x recv {"pattern": {}, "queue": "--' + b"k" * 900_000 + b'"}',
+    "half of a pair": b'x recv {"pattern": {}, "queue": "\\ud800"}',
+    "unknown field": b"x _eval state." + b"y" * 900_000,
+    "unknown name": b"x _eval " + b"y" * 900_000,
+    "no expression": b"x _eval " + b"(" * 900_000,
+    "no UTF-8": b"x _eval " + NO_UTF8,
+    "no such queue": b"x _eval state.queues['" + b"y" * 900_000 + b"']",
+    "terminal codes": b"x \x1b[2J\x1b]0;owned\x07",
+    "a line that looks like another": b"x nope' (and 7 more like it before)",
+    "a newline in other scripts": "x nope \u2028\u0085\u202e".encode(),
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES.values(), ids=MISTAKES)
+def test_log_line_is_short_and_printable_whatever_the_mistake(flooded: Flooded, line: bytes) -> None:
+    (error_id,) = flooded.error_ids(line)
+    (logged,) = flooded.logged()
+    found = RECORD.fullmatch(logged)
+    assert found and found[1].encode() == error_id
+    assert found[2] == PEER
+    assert logged.isascii() and logged.isprintable()
+    assert "internal error" not in logged
+    shown = ascii(line[:1024].decode("utf-8", "backslashreplace"))
+    assert logged.endswith(f" line={shown}"), "the line is cut at 1 KiB"
+    assert len(logged) < len(shown) + 2048, "and so is the reason"
+
+
+def test_line_of_1_kib_is_shown_whole(flooded: Flooded) -> None:
+    flooded.error_ids(b"x " + b"y" * 1022)
+    flooded.now += 1
+    flooded.error_ids(b"x " + b"y" * 1023)
+    whole, cut = flooded.logged()
+    assert whole.endswith("y" * 1022 + "'")
+    assert cut.endswith("y" * 1022 + "'")
+    assert len(whole) == len(cut)
+
+
+# ---- Many
+
+
+def test_one_id_and_one_log_line_per_second_and_reason(flooded: Flooded) -> None:
+    assert len(set(flooded.error_ids(*[b"x%d nope" % n for n in range(1000)]))) == 1
+    flooded.now += 0.4  # still the same second
+    assert len(set(flooded.error_ids(*[b"x consume"] * 500, *[b"x nope"] * 500))) == 2
+    unknown, consume = flooded.logged()
+    assert "unknown action" in unknown and "line='x0 nope'" in unknown
+    assert "expected a queue" in consume
+    flooded.now += 0.1
+    again, other = flooded.error_ids(b"x9 nope", b"x9 consume")
+    unknown, consume = flooded.logged()
+    assert again.decode() in unknown and unknown.endswith("line='x9 nope' (and 1499 more like it before)")
+    assert other.decode() in consume and consume.endswith("line='x9 consume' (and 499 more like it before)")
+    flooded.now += 1
+    flooded.error_ids(b"x nope")
+    (unknown,) = flooded.logged()
+    assert unknown.endswith("line='x nope'"), "what was said of the others is not said again"
+    assert flooded.broker.errors == 2003
+
+
+def test_id_is_shared_within_its_connection_only(flooded: Flooded) -> None:
+    other = flooded.broker.connect("192.0.2.1:7")
+    ids = [*flooded.error_ids(b"x nope", b"x nope"), *flooded.error_ids(b"x nope", b"x nope", client=other)]
+    assert ids[0] == ids[1] != ids[2] == ids[3]
+    first, second = flooded.logged()
+    assert f"client={PEER} " in first
+    assert "client=192.0.2.1:7 " in second
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        lambda n: b"x action%d" % n,
+        lambda n: b"x consume q --flag%d" % n,
+        lambda n: b"x consume q --prefetch=a%d" % n,
+        lambda n: b'x send {"a%d"}' % n + b" " * n,
+        lambda n: b'x recv {"pattern": {}, "queue": "q", "key%d": 1}' % n,
+        lambda n: b"x _eval state.a%d" % n,
+        lambda n: b"x publish {%d d" % n,
+        lambda n: b"x%d\t" % n,
+    ],
+)
+def test_one_mistake_in_many_forms_is_one_mistake(flooded: Flooded, lines: Callable[[int], bytes]) -> None:
+    """Else a client could fill the log, and the broker's memory, by making each mistake different."""
+    assert len(set(flooded.error_ids(*(lines(n) for n in range(200))))) == 1
+    assert len(flooded.logged()) == 1
+
+
+def test_refused_publishes_are_one_mistake(caplog: pytest.LogCaptureFixture) -> None:
+    """Beyond --max-memory, with data or without, as MQKS or as SEVX."""
+    broker = Broker(max_memory=1 << 16)
+    client = broker.connect(PEER)
+    broker.feed(client, b"s subscribe q1 e1\n" + b"m publish e1 d\n")
+    assert client.pending() == b"" and broker.core.full
+    broker.feed(client, b'm1 publish e1 d\nm2 publish e1\nm3 publish --confirm e2 d\nm4 send {"event": "e1"}\n')
+    replies = [line.rpartition(b" ") for line in client.pending().splitlines()]
+    assert [reply for reply, _, _ in replies] == [b"m%d error" % n for n in range(1, 5)]
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"error {replies[0][2].decode()} ")
+    assert "--max-memory" in record.getMessage()
+    assert broker.queues[b"q1"].ready_count == 1

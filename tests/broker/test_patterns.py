@@ -1,0 +1,205 @@
+"""SEVX patterns against a matcher that tries each of them: the index alone, and the broker with it.
+
+Values are few and alike (1, 1.0, true, "1"), and patterns are often cut out of the event, so that most nearly
+match. Also patterns and events nested as deeply as a line allows.
+"""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqks.broker import Broker
+from mqks.broker.errors import BadRequest
+from mqks.broker.patterns import Pattern, PatternIndex
+from tests.broker.driver import PEER
+
+Object = dict[str, Any]
+
+KEYS = st.sampled_from(["event", "data", "a", "b", ""])
+SCALARS = st.sampled_from([None, True, False, 0, -0.0, 1, 1.0, 10**20, 1e20, "", "1", "true", "e1", "é"])
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=5
+)
+EVENTS = st.dictionaries(KEYS, VALUES, max_size=4)
+
+
+@st.composite
+def cut_out(draw: st.DrawFn, event: Object) -> Object:
+    """A pattern made of the event: keys left out, values kept, cut out in turn or replaced."""
+    pattern = {}
+    for key, value in event.items():
+        choice = draw(st.sampled_from(["keep", "keep", "cut", "leave", "replace"]))
+        if choice == "replace":
+            pattern[key] = draw(VALUES)
+        elif choice != "leave":
+            pattern[key] = draw(cut_out(value)) if choice == "cut" and isinstance(value, dict) else value
+    return pattern
+
+
+@st.composite
+def event_and_patterns(draw: st.DrawFn) -> tuple[Object, list[Object]]:
+    event = draw(EVENTS)
+    return event, draw(st.lists(cut_out(event) | EVENTS, min_size=1, max_size=6))
+
+
+# ---- The matcher that tries each
+
+
+def equal(a: Any, b: Any) -> bool:
+    """1 equals 1.0; true, 1 and "1" are three values; lists and objects count as wholes."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    return bool(a == b)
+
+
+def matches(pattern: Object, event: Object) -> bool:
+    return all(key in event and _matches_value(value, event[key]) for key, value in pattern.items())
+
+
+def _matches_value(wanted: Any, value: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(value, dict) and matches(wanted, value)
+    return equal(wanted, value)
+
+
+# ---- The index
+
+
+@given(event_and_patterns(), st.data())
+def test_index_finds_those_that_match(drawn: tuple[Object, list[Object]], data: st.DataObject) -> None:
+    event, contents = drawn
+    index: PatternIndex[int] = PatternIndex()
+    patterns = dict(enumerate(map(Pattern, contents)))
+    for number, pattern in patterns.items():
+        index.add(pattern, number)
+    for gone in data.draw(st.permutations(range(len(contents)))):
+        assert sorted(index.wanting(event)) == [n for n in patterns if matches(contents[n], event)]
+        # An equal pattern, written another way, takes it out as well.
+        index.remove(Pattern(dict(reversed(contents[gone].items()))), gone)
+        del patterns[gone]
+    assert index.wanting(event) == []
+    assert vars(index) == vars(PatternIndex()), "nothing is left of patterns that were removed"
+
+
+@given(event_and_patterns())
+def test_same_pattern(drawn: tuple[Object, list[Object]]) -> None:
+    event, contents = drawn
+    for content in contents:
+        assert Pattern(event).same_as(Pattern(content)) == equal(event, content)
+        assert not Pattern(content).same_as(None)
+
+
+# ---- The broker with it
+
+
+class Exchange:
+    """A broker with one receiver for each pattern, each with its own queue."""
+
+    def __init__(self, patterns: list[Object]) -> None:
+        self.broker = Broker()
+        self.client = self.broker.connect(PEER)
+        for number, pattern in enumerate(patterns):
+            recv = {"queue": f"q{number}", "pattern": pattern}
+            assert self.ask(f"{number} recv {json.dumps(recv)}") == [f"{number} ok "]
+
+    def ask(self, request: str) -> list[str]:
+        self.broker.feed(self.client, request.encode() + b"\n")
+        self.broker.turn()
+        lines = self.client.pending().decode().splitlines()
+        self.broker.sent(self.client, self.client.pending_size)
+        return lines
+
+    def receivers(self, request: str) -> list[int]:
+        """Who gets the message of this request."""
+        ok, *deliveries = self.ask(request)
+        assert ok == "m1 ok "
+        assert all(line.split(" ")[1:3] == ["ok", "m1"] for line in deliveries)
+        return sorted(int(line.split(" ")[0]) for line in deliveries)
+
+
+@given(event_and_patterns())
+def test_events_reach_the_queues_whose_patterns_match(drawn: tuple[Object, list[Object]]) -> None:
+    event, patterns = drawn
+    wanted = [number for number, pattern in enumerate(patterns) if matches(pattern, event)]
+    assert Exchange(patterns).receivers(f"m1 send {json.dumps(event)}") == wanted
+
+
+@given(st.sampled_from(["e1", "1", "é"]), VALUES | st.sampled_from(["{", "NaN", "1e999"]), st.data())
+def test_messages_reach_the_queues_whose_patterns_match(name: str, value: Any, data: st.DataObject) -> None:
+    """An MQKS message is {"event": …, "data": …} to a pattern; data that is no JSON is a string."""
+    text = value if value in ("{", "NaN", "1e999") else json.dumps(value)
+    event = {"event": name, "data": value}
+    patterns = data.draw(st.lists(cut_out(event) | EVENTS, min_size=1, max_size=6))
+    wanted = [number for number, pattern in enumerate(patterns) if matches(pattern, event)]
+    assert Exchange(patterns).receivers(f"m1 publish --confirm {name} {text}") == wanted
+
+
+# ---- Nested deeply
+
+
+def nested(depth: int, kind: str) -> str:
+    return "[" * depth + "1" + "]" * depth if kind == "list" else '{"a":' * depth + "1" + "}" * depth
+
+
+# Around 950 the interpreter gives up: earlier or later, by how deep the stack is already, so all of them are tried.
+DEPTHS = [1, 100, 300, 400, 500, 600, 700, 900, *range(930, 1000), 5000, 100_000]
+KINDS = pytest.mark.parametrize("kind", ["list", "object"])
+
+
+def test_pattern_nested_too_deeply_is_refused() -> None:
+    content: Object = {}
+    for _ in range(10_000):
+        content = {"a": content}
+    with pytest.raises(BadRequest):
+        Pattern(content)
+
+
+def test_event_nested_deeper_than_any_pattern_matches_what_does_not_look_there() -> None:
+    value: Any = 1
+    for _ in range(10_000):
+        value = [value]
+    index: PatternIndex[int] = PatternIndex()
+    contents: list[Object] = [{"a": [1]}, {"b": 1}, {}]
+    for number, content in enumerate(contents):
+        index.add(Pattern(content), number)
+    assert sorted(index.wanting({"a": value, "b": 1})) == [1, 2]
+
+
+@KINDS
+def test_deep_pattern_works_or_is_refused_wholly(kind: str) -> None:
+    """It is set or not, as the answer says, also where others have to be told of it; and it harms nobody else."""
+    for depth in DEPTHS:
+        exchange = Exchange([{"z": 1}, {"event": "e1"}])
+        deep = nested(depth, kind)
+        lines = exchange.ask(f'r1 recv {{"queue": "q0", "pattern": {{"data": {deep}}}}}')
+        accepted = lines[-1] == "r1 ok "
+        assert accepted or lines[-1].startswith("r1 error "), depth
+        assert len(lines) == 1 + accepted, f"depth {depth}: the other receiver is told exactly if the pattern is set"
+        assert len(exchange.broker.queues[b"q0"].consumers) == 1 + accepted, f"depth {depth}: it is a receiver or not"
+        (stats,) = exchange.ask("s1 stats")
+        assert stats.startswith("s1 ok "), f"depth {depth}: one client's pattern takes the statistics from all"
+        ok, *deliveries = exchange.ask(f"m1 publish --confirm e1 {deep}")
+        assert ok == "m1 ok ", depth
+        assert {line.split(" ")[0] for line in deliveries} in ([{"0", "1"}, {"r1", "1"}] if accepted else [{"1"}])
+        assert "d1 ok " in exchange.ask("d1 delete_queue --confirm q0")
+        assert b"q0" not in exchange.broker.queues
+
+
+@KINDS
+def test_deep_event_is_delivered_or_refused(kind: str) -> None:
+    for depth in DEPTHS:
+        exchange = Exchange([{"event": "e1"}, {}])
+        deep = nested(depth, kind)
+        assert exchange.ask("c1 consume --confirm mqks e1") == ["c1 ok "]
+        answer, *deliveries = exchange.ask(f'm1 send {{"event": "e1", "data": {deep}}}')
+        assert answer == "m1 ok " or answer.startswith("m1 error "), depth
+        receivers = ["0", "1", "c1"] if answer == "m1 ok " else []
+        assert sorted(line.split(" ")[0] for line in deliveries) == receivers
+        assert all(line.endswith(f'{{"event": "e1", "data": {deep}}}') for line in deliveries)
