@@ -17,7 +17,8 @@ from mqks.broker.errors import BadRequest
 from mqks.broker.names import is_name
 from mqks.broker.operations import Operations
 from mqks.broker.queue import Queue
-from mqks.core.hub import Connection, Core
+from mqks.core.hub import Core
+from mqks.core.parts import Connection
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 import ipaddress
 from dataclasses import dataclass
 
-from mqks.core.hub import Connection
+from mqks.core.parts import Connection
 
 
 @dataclass

@@ -9,8 +9,9 @@ from mqks.broker.client import Client
 from mqks.broker.errors import BadRequest
 from mqks.broker.operations import Operations
 from mqks.broker.queue import Queue
-from mqks.broker.safe_eval import EvalError, Table, View, evaluate, to_json, to_text
-from mqks.core.hub import Consumer
+from mqks.broker.safe_eval import evaluate
+from mqks.broker.views import EvalError, Table, View, to_json, to_text
+from mqks.core.parts import Consumer
 
 DURABILITY = "memory"
 

@@ -12,7 +12,8 @@ from mqks.broker.errors import BadRequest
 from mqks.broker.exchange import Exchange
 from mqks.broker.queue import Queue
 from mqks.broker.timers import Timers
-from mqks.core.hub import Consumer, Core
+from mqks.core.hub import Core
+from mqks.core.parts import Consumer
 
 
 class Operations:

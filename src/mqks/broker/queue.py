@@ -1,7 +1,7 @@
 """A queue as the broker's policy sees it: what it is subscribed to and when it goes. Its messages are the core's."""
 
 from mqks.broker.patterns import Pattern
-from mqks.core.hub import Queue as CoreQueue
+from mqks.core.parts import Queue as CoreQueue
 
 
 class Queue(CoreQueue):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TypeVar
 
-from mqks.core.hub import Queue
+from mqks.core.parts import Queue
 
 AnyQueue = TypeVar("AnyQueue", bound=Queue)
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from mqks.core.hub import Connection, Core
+from mqks.core.hub import Core
+from mqks.core.parts import Connection
 
 def give_memory_back() -> None: ...
 

@@ -15,7 +15,8 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.math cimport ceil
 from libc.stdlib cimport free, malloc
 
-from mqks.core.hub cimport Connection, Consumer, Core, Queue, waiting
+from mqks.core.hub cimport Core
+from mqks.core.parts cimport Connection, Consumer, Queue, waiting
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data_t:

@@ -8,22 +8,17 @@ are. Slots settled in the middle are holes; when holes prevail the ring is close
 from libc.string cimport memchr
 
 from mqks.core.hashing cimport hash_of, same_bytes
+from mqks.core.item cimport position_of
 from mqks.core.memory cimport Memory, give_back, take
 from mqks.core.tail cimport Segment, Tail, find
 
 cdef enum:
     LOOK_AHEAD = 4              # so many slots are compared before an index is made
 
-cdef extern from *:
-    """
-    #define MQKS_POSITION_BITS ((UINT64_C(1) << 56) - 1)
-    """
-    uint64_t POSITION "MQKS_POSITION_BITS"
-
 
 cdef const char* id_of(Tail tail, uint64_t item, size_t* size) noexcept:
     """The message id at this position: the first word of its line."""
-    cdef uint64_t position = item & POSITION
+    cdef uint64_t position = position_of(item)
     cdef Segment* segment = find(tail, position)
     cdef size_t offset = position - segment.start
     cdef char* line = segment.data + offset

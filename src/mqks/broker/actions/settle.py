@@ -6,7 +6,7 @@ from mqks.broker.client import Client
 from mqks.broker.errors import BadRequest
 from mqks.broker.operations import Operations
 from mqks.broker.words import CONFIRM, Flags, parse, switch
-from mqks.core.hub import Consumer
+from mqks.core.parts import Consumer
 
 SETTLE: Flags = {**CONFIRM, b"--all": switch}
 

@@ -11,7 +11,7 @@ from mqks.broker.names import check_name
 from mqks.broker.operations import Operations
 from mqks.broker.patterns import Pattern
 from mqks.broker.words import AT_ONCE, CONFIRM, Flags, Words, before_json, count
-from mqks.core.hub import Consumer
+from mqks.core.parts import Consumer
 
 RECV: Flags = {**CONFIRM, b"--prefetch": count}
 

@@ -1,0 +1,13 @@
+"""Messages from queues to consumers: see delivery.pyx."""
+
+from libc.stdint cimport uint64_t
+
+from mqks.core.parts cimport Connection, Queue
+from mqks.core.settling cimport Settler
+
+
+cdef class Deliverer(Settler):
+    cdef readonly uint64_t delivered
+
+    cdef int serve(self, Queue q) except -1
+    cdef int took(self, Connection c, size_t size) except -1

@@ -1,0 +1,169 @@
+"""Messages from queues to consumers: at the end of a turn, queue by queue, to consumers with room, round robin.
+
+The text goes from the log into the out-buffer of the consumer's connection, the item into the consumer's ring of what is
+unsettled. When bytes have left, auto acks are settled and those that had no room are served again. It takes from queues, rings
+and out-buffers; it takes no lines and puts no messages.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from libc.stdint cimport uint64_t
+from libc.string cimport memchr, memcpy
+
+from mqks.core cimport fifo, heap, unsettled
+from mqks.core.item cimport position_of
+from mqks.core.output cimport out_room
+from mqks.core.parts cimport MQKS, SEVX, Connection, Consumer, Queue, has_room, waiting
+from mqks.core.routing cimport soil
+from mqks.core.settling cimport Settler, retry_of, settle_when_sent
+from mqks.core.tail cimport Segment, find
+from mqks.core.text cimport copy_short
+from mqks.core.unsettled cimport Unsettled
+
+
+cdef class Deliverer(Settler):
+    def deliver(self):
+        """The end of a turn: give what is ready to consumers with room. False if there was nothing to do."""
+        cdef list queues = self.dirty_queues
+        cdef Py_ssize_t i
+        if not queues:
+            return False
+        self.dirty_queues = []
+        for i in range(PyList_GET_SIZE(queues)):
+            self.serve(<Queue>PyList_GET_ITEM(queues, i))
+        return True
+
+    cdef int serve(self, Queue q) except -1:
+        """Give what is ready to those who have room."""
+        cdef Consumer c = None
+        cdef heap.Returned again
+        cdef bint alone = PyList_GET_SIZE(q.consumers) == 1
+        q.dirty = False
+        while q.ready.count or q.returned.count:
+            if c is None or not alone or not has_room(c):
+                c = next_with_room(q)
+                if c is None:
+                    return 0
+            if q.returned.count:
+                again = heap.heap_pop(&q.returned, &self.memory)
+                give(self, q, c, again.item, again.sequence)
+            else:
+                q.sequence += 1
+                give(self, q, c, fifo.pop(&q.ready, &self.memory), q.sequence)
+        return 0
+
+    def sent(self, Connection c, size_t size):
+        """The first `size` bytes of what was pending have left."""
+        self.took(c, size)
+
+    cdef int took(self, Connection c, size_t size) except -1:
+        cdef Consumer consumer
+        cdef list some
+        c.out.head += size
+        c.sent += size
+        if c.out.head == c.out.tail:
+            self.drop_out(c)
+        if c.settling:
+            some = c.settling
+            c.settling = []
+            for consumer in some:
+                consumer.settling = False
+                if not consumer.manual_ack:
+                    self.settle_sent(consumer)
+                    if consumer.ring.live:
+                        consumer.settling = True
+                        c.settling.append(consumer)
+        if waiting(c) < self.high_water:
+            if c.starved:
+                some = c.starved
+                c.starved = []
+                for consumer in some:
+                    consumer.starved = False
+                    if not consumer.gone:
+                        soil(self, consumer.queue)
+            if c.due:
+                due = c.due
+                c.due = None
+                for consumer in due:
+                    if not consumer.gone or consumer.queue.gone:
+                        self.tell(consumer)
+        return 0
+
+
+cdef Consumer next_with_room(Queue q):
+    """Whose turn it is among those with room. None: each will be heard of when it has room again."""
+    cdef Py_ssize_t count = PyList_GET_SIZE(q.consumers)
+    cdef Py_ssize_t i
+    cdef Py_ssize_t at = q.turn
+    cdef Consumer c
+    for i in range(count):
+        if at >= count:
+            at = 0
+        c = <Consumer>PyList_GET_ITEM(q.consumers, at)
+        at += 1
+        if has_room(c):
+            q.turn = at
+            return c
+    for i in range(count):
+        c = <Consumer>PyList_GET_ITEM(q.consumers, i)
+        if not c.starved and waiting(c.connection) >= c.connection.high_water:
+            c.starved = True
+            if c.connection.starved is None:
+                c.connection.starved = []
+            c.connection.starved.append(c)
+    return None
+
+
+cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t sequence) except -1:
+    cdef uint64_t position = position_of(item)
+    cdef Segment* segment = find(core.tail, position)
+    cdef char* line = segment.data + (position - segment.start)
+    cdef char* after_id = <char*>memchr(line, 32, segment.data + segment.size - line)
+    cdef char* end = <char*>memchr(after_id, 10, segment.data + segment.size - after_id)
+    cdef char* rest = NULL
+    cdef size_t prefix_size = PyBytes_GET_SIZE(c.prefix)
+    cdef size_t id_size = after_id - line
+    cdef size_t size
+    cdef char* to
+    cdef bytes body
+    cdef Connection connection = c.connection
+    cdef Unsettled given
+    if item == position:
+        # Never retried, and in the consumer's own dialect: the line's own text serves.
+        if after_id[1] == 112 and c.dialect == MQKS:            # p of publish
+            rest = after_id + 9
+            size = prefix_size + id_size + 7 + (end - rest) + 1
+            to = out_room(core, connection, size)
+            copy_short(to, PyBytes_AS_STRING(c.prefix), prefix_size)
+            to += prefix_size
+            copy_short(to, line, id_size)
+            to += id_size
+            memcpy(to, b" event=", 7)
+            memcpy(to + 7, rest, end + 1 - rest)
+            connection.out.tail += size
+        elif after_id[1] == 115 and c.dialect == SEVX:          # s of send
+            rest = after_id + 6
+            size = prefix_size + id_size + 1 + (end - rest) + 1
+            to = out_room(core, connection, size)
+            copy_short(to, PyBytes_AS_STRING(c.prefix), prefix_size)
+            to += prefix_size
+            copy_short(to, line, id_size)
+            to += id_size
+            to[0] = 32
+            memcpy(to + 1, rest, end + 1 - rest)
+            connection.out.tail += size
+    if rest == NULL:
+        body = core.handler.render(line[:end - line], c.dialect, retry_of(q, item))
+        body = c.prefix + body + b"\n"
+        core.write(connection, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
+    given.item = item
+    given.sequence = sequence
+    given.end = connection.sent + waiting(connection)
+    unsettled.add(&c.ring, &core.memory, core.tail, core.seed, given)
+    q.unsettled += 1
+    q.delivered += 1
+    c.delivered += 1
+    core.delivered += 1
+    if not c.manual_ack:
+        settle_when_sent(c)
+    return 0

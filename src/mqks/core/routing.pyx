@@ -1,0 +1,107 @@
+"""Messages to queues: a message goes into the log once, and its position to every queue that wants it.
+
+It touches the log, the table of events and the ready positions of queues; who consumes them is not its business. A queue
+that got something is marked, so that the end of the turn finds it.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
+from mqks.core cimport fifo
+from mqks.core.events cimport Binding, Events, look_up
+from mqks.core.output cimport Output
+from mqks.core.parts cimport Connection, Queue
+from mqks.core.tail cimport Tail, commit, hold, room_for
+
+
+cdef class Router(Output):
+    def __init__(self, handler, *, uint64_t seed, **limits):
+        Output.__init__(self, handler, **limits)
+        self.seed = seed
+        self.tail = Tail()
+        self.tail.open(&self.memory)
+        self.events = Events(seed)
+        self.everything = []
+        self.dirty_queues = []
+
+    @property
+    def position(self):
+        """The position of the next message."""
+        return self.tail.end
+
+    @property
+    def held(self):
+        """Bytes of the messages that are still held."""
+        return self.tail.held
+
+    def publish(self, Connection c, bytes id, bytes event, bytes data):
+        """Take an MQKS message."""
+        cdef bytes line = id + b" publish " + event + b" " + data + b"\n"
+        cdef size_t size = PyBytes_GET_SIZE(line)
+        cdef char* to = room_for(self.tail, size)
+        cdef char* at
+        cdef void* found = look_up(self.events, PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event))
+        c.publishes = True
+        memcpy(to, PyBytes_AS_STRING(line), size)
+        at = to + PyBytes_GET_SIZE(id) + 9
+        self.route(
+            None if found == NULL else <Binding>found, commit(self.tail, size),
+            at, at + PyBytes_GET_SIZE(event), to + size - 1,
+        )
+
+    def send(self, Connection c, bytes id, bytes json, queues):
+        """Take a SEVX event for these queues."""
+        cdef bytes line = id + b" send " + json + b"\n"
+        cdef size_t size = PyBytes_GET_SIZE(line)
+        cdef size_t holders = 0
+        cdef uint64_t position
+        cdef Queue q
+        c.publishes = True
+        memcpy(room_for(self.tail, size), PyBytes_AS_STRING(line), size)
+        position = commit(self.tail, size)
+        self.published += 1
+        for q in queues:
+            holders += put(self, q, position)
+        hold(self.tail, holders)
+
+    cdef int route(self, Binding binding, uint64_t position, char* event, char* after_event, char* end) except -1:
+        """Put a message that is already in the log into its queues."""
+        cdef size_t holders = 0
+        cdef Py_ssize_t i
+        cdef Queue q
+        self.published += 1
+        if binding is not None:
+            for i in range(PyList_GET_SIZE(binding.queues)):
+                holders += put(self, <Queue>PyList_GET_ITEM(binding.queues, i), position)
+        for i in range(PyList_GET_SIZE(self.everything)):
+            holders += put(self, <Queue>PyList_GET_ITEM(self.everything, i), position)
+        if self.inspectors or (binding is not None and binding.inspectors):
+            data = after_event + 1
+            for q in self.handler.inspect(event[:after_event - event], data[:end - data]):
+                holders += put(self, q, position)
+        hold(self.tail, holders)
+        return 0
+
+    def take_everything(self, Queue q, bint yes):
+        """A queue that wants every MQKS message, or no longer does."""
+        if yes:
+            self.everything.append(q)
+        else:
+            self.everything.remove(q)
+
+    def inspect_everything(self, int change):
+        """Add to the number of patterns that look into the data of every MQKS message."""
+        self.inspectors += change
+
+
+cdef inline size_t put(Router core, Queue q, uint64_t position) except? 9:
+    """A position, once, to a queue; answers how many holders the message has got by that."""
+    if q.stamp == position:
+        return 0
+    fifo.push(&q.ready, &core.memory, position)
+    q.stamp = position
+    q.published += 1
+    soil(core, q)
+    return 1

@@ -1,0 +1,246 @@
+"""Consumers come and go, and what they were given is settled or returns to its queue.
+
+A delivery stays in its consumer's ring until it is acked, or has left the broker (auto ack); then the log lets it go. Rejected, it
+goes to the tail of its queue; returned, to its old place. Retries are counted here. It touches rings, queues and the log, and
+says nothing to anyone.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint64_t
+
+from mqks.core cimport buffer, fifo, heap, unsettled
+from mqks.core.item cimport MANY_RETRIES, item_of, position_of, retries_of
+from mqks.core.parts cimport Connection, Consumer, Queue
+from mqks.core.routing cimport Router, soil
+from mqks.core.tail cimport let_go
+from mqks.core.unsettled cimport NONE, Unsettled
+
+
+cdef class Settler(Router):
+    def join(self, Connection c, bytes id, Queue q, int dialect, bint manual_ack, size_t prefetch):
+        """A new consumer of this queue."""
+        cdef Consumer consumer = Consumer(id, c, q)
+        consumer.dialect = dialect
+        consumer.manual_ack = manual_ack
+        consumer.prefetch = prefetch
+        if c.consumers is None:
+            c.consumers = {}
+        c.consumers[id] = consumer
+        q.consumers.append(consumer)
+        soil(self, q)
+        return consumer
+
+    def change(self, Consumer c, int dialect, bint manual_ack, size_t prefetch):
+        """New options for a consumer that stays."""
+        if c.manual_ack and not manual_ack:
+            return_left(self, c, True)
+            if c.ring.live:
+                settle_when_sent(c)
+        c.dialect = dialect
+        c.manual_ack = manual_ack
+        c.prefetch = prefetch
+        soil(self, c.queue)
+
+    def leave(self, Consumer c, bint disconnected):
+        """The consumer takes no more; what it has not settled goes back to its queue."""
+        cdef Py_ssize_t at = c.queue.consumers.index(c)
+        forget(c)
+        del c.queue.consumers[at]
+        if at < c.queue.turn:
+            c.queue.turn -= 1
+        if c.manual_ack or disconnected:
+            return_unsettled(self, c, disconnected)
+
+    def detach(self, Connection c):
+        """The connection is gone, and its consumers have left: free what it had; deliveries that never left return."""
+        cdef Consumer consumer
+        if c.settling is not None:
+            for consumer in c.settling:
+                return_unsettled(self, consumer, True)
+        c.gone = True
+        c.settling = c.starved = c.due = None
+        buffer.release(&c.partial, &self.memory)
+        self.drop_out(c)
+
+    def delete_queue(self, Queue q):
+        """Drop a queue and all it holds; its consumers are gone."""
+        cdef Consumer c
+        q.gone = True
+        for c in q.consumers:
+            forget(c)
+            unsettled.drop_index(&c.ring, &self.memory)
+            while c.ring.live:
+                settle(self, c, c.ring.head)
+        while q.ready.count:
+            let_go(self.tail, position_of(fifo.pop(&q.ready, &self.memory)))
+        while q.returned.count:
+            let_go(self.tail, position_of(heap.heap_pop(&q.returned, &self.memory).item))
+        fifo.clear(&q.ready, &self.memory)
+        left = q.consumers
+        q.consumers = []
+        return left
+
+    def ack(self, Consumer c, bytes id):
+        """Settle the first delivery of this message id, or all that have left (None)."""
+        cdef uint64_t number
+        cdef uint64_t last
+        if not c.manual_ack:
+            return
+        if id is not None:
+            self.ack_id(c, PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id))
+            return
+        unsettled.drop_index(&c.ring, &self.memory)
+        number = c.ring.head
+        last = c.ring.tail
+        while number < last and c.ring.live:
+            if has_left(c, number):
+                settle(self, c, number)
+                self.acked += 1
+                c.queue.acked += 1
+            number += 1
+        soil(self, c.queue)
+
+    def reject(self, Consumer c, bytes id):
+        """Put the first delivery of this message id, or all that have left (None), at the tail of the queue."""
+        cdef uint64_t number
+        cdef uint64_t last
+        if not c.manual_ack:
+            return
+        if id is not None:
+            number = unsettled.take_id(
+                &c.ring, &self.memory, self.tail, self.seed, PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id)
+            )
+            if number != NONE:
+                to_tail(self, c, number)
+        else:
+            unsettled.drop_index(&c.ring, &self.memory)
+            number = c.ring.head
+            last = c.ring.tail
+            while number < last and c.ring.live:
+                if has_left(c, number):
+                    to_tail(self, c, number)
+                number += 1
+        soil(self, c.queue)
+
+    cdef bint ack_id(self, Consumer c, const char* id, size_t size) except -1:
+        cdef uint64_t number = unsettled.take_id(&c.ring, &self.memory, self.tail, self.seed, id, size)
+        if number == NONE:
+            return False
+        settle(self, c, number)
+        c.queue.acked += 1
+        self.acked += 1
+        if c.prefetch:
+            soil(self, c.queue)
+        return True
+
+    cdef int settle_sent(self, Consumer c) except -1:
+        """Auto ack: what has left is settled."""
+        cdef unsettled.Ring* ring = &c.ring
+        cdef Queue q = c.queue
+        cdef uint64_t sent = c.connection.sent
+        cdef Unsettled* given
+        cdef uint64_t last = ring.tail
+        unsettled.drop_index(ring, &self.memory)
+        while ring.head < last:
+            given = unsettled.slot(ring, ring.head)
+            if given.item == NONE:          # acked by hand before the consumer changed to auto ack
+                ring.head += 1
+                continue
+            if given.end > sent:
+                break
+            let_item_go(self, q, given.item)
+            ring.head += 1
+            ring.live -= 1
+        if ring.live == 0:
+            unsettled.emptied(ring, &self.memory)
+        if c.prefetch:
+            soil(self, c.queue)
+        return 0
+
+
+cdef int forget(Consumer c) except -1:
+    c.gone = True
+    del c.connection.consumers[c.id]
+    if c.connection.recent is c:
+        c.connection.recent = None
+    return 0
+
+
+cdef inline bint has_left(Consumer c, uint64_t number) noexcept:
+    cdef Unsettled* given = unsettled.slot(&c.ring, number)
+    return given.item != NONE and given.end <= c.connection.sent
+
+
+cdef inline int let_item_go(Settler core, Queue q, uint64_t item) except -1:
+    """One delivery from this queue is done with, wherever it stood."""
+    if retries_of(item) == MANY_RETRIES:
+        del q.retries[position_of(item)]
+    let_go(core.tail, position_of(item))
+    q.unsettled -= 1
+    return 0
+
+
+cdef int settle(Settler core, Consumer c, uint64_t number) except -1:
+    """Done with this delivery. The caller has taken it out of the ring's index."""
+    let_item_go(core, c.queue, unsettled.slot(&c.ring, number).item)
+    unsettled.settled(&c.ring, &core.memory, number)
+    return 0
+
+
+cdef int to_tail(Settler core, Consumer c, uint64_t number) except -1:
+    cdef uint64_t item = unsettled.slot(&c.ring, number).item
+    fifo.push(&c.queue.ready, &core.memory, retried(c.queue, item))
+    unsettled.settled(&c.ring, &core.memory, number)
+    c.queue.unsettled -= 1
+    c.queue.rejected += 1
+    core.rejected += 1
+    return 0
+
+
+cdef int return_unsettled(Settler core, Consumer c, bint disconnected) except -1:
+    """All that a consumer held goes back; nobody has seen what was still in the buffer of a dead connection."""
+    return_left(core, c, disconnected)
+    while c.ring.live:
+        return_to_queue(core, c, c.ring.head, False)
+    return 0
+
+
+cdef int return_left(Settler core, Consumer c, bint only_left) except -1:
+    """Deliveries go back with one retry more: those that have left, or all of them."""
+    cdef uint64_t number = c.ring.head
+    cdef uint64_t last = c.ring.tail
+    unsettled.drop_index(&c.ring, &core.memory)
+    while number < last and c.ring.live:
+        if has_left(c, number) or (not only_left and unsettled.slot(&c.ring, number).item != NONE):
+            return_to_queue(core, c, number, True)
+        number += 1
+    return 0
+
+
+cdef int return_to_queue(Settler core, Consumer c, uint64_t number, bint seen) except -1:
+    """A delivery goes back to its old place, with one retry more if the consumer may have seen it."""
+    cdef Unsettled* given = unsettled.slot(&c.ring, number)
+    cdef Queue q = c.queue
+    if q.gone:
+        return settle(core, c, number)
+    heap.heap_push(&q.returned, &core.memory, retried(q, given.item) if seen else given.item, given.sequence)
+    unsettled.settled(&c.ring, &core.memory, number)
+    q.unsettled -= 1
+    soil(core, q)
+    return 0
+
+
+cdef uint64_t retried(Queue q, uint64_t item) except? 9:
+    """The item with one retry more."""
+    cdef uint64_t position = position_of(item)
+    cdef uint64_t count = retries_of(item)
+    if count + 1 < MANY_RETRIES:
+        return item_of(position, count + 1)
+    q.retries[position] = q.retries.get(position, count) + 1
+    return item_of(position, MANY_RETRIES)
+
+
+cdef object retry_of(Queue q, uint64_t item):
+    """How often the item was retried."""
+    cdef uint64_t count = retries_of(item)
+    return count if count < MANY_RETRIES else q.retries[position_of(item)]
