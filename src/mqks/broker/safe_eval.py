@@ -15,71 +15,32 @@ It touches nothing but what it is given, and only reads that.
 """
 
 import ast
-import math
 import operator
 import reprlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Generator, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, KeysView, Mapping
+from typing import Any
 
-MAX_STEPS = 100_000  # unless the caller says otherwise; about a tenth of a second
-MAX_SIZE = 1_000_000  # likewise: characters and elements
+from mqks.broker.views import (
+    LAZY,
+    LISTS,
+    MAX_DEPTH,
+    MAX_SIZE,
+    MAX_STEPS,
+    Budget,
+    EvalError,
+    Table,
+    View,
+    limit,
+    only_eval_errors,
+)
+
 MAX_SOURCE = 10_000  # characters
-MAX_DEPTH = 100  # of nesting, in the source and in values: well before Python's own stack ends
 MAX_BITS = 4096  # of an integer: any operation is cheap, and Python agrees to print it
 MAX_DIGITS = 400  # that round() may be asked for: more than a float has
 
-T = TypeVar("T")
 Env = dict[str, object]
-
-
-class EvalError(Exception):
-    """The expression is refused, failed, or is over its budget; the message is one short line."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(_one_line(reason[:300]))
-
-
-class View:
-    """Something an expression may look into: the attributes that `fields` names, and no others.
-
-    `fields` maps each name to a line for the documentation; the first one, if it is text, names the view when
-    it is printed: `<queue q1>`. The value of a field is None, a number, text, a list, tuple, set or dict of
-    these, or a view; anything else (subclasses of these too) can be printed, but not worked with.
-    """
-
-    fields: ClassVar[Mapping[str, str]] = {}
-
-    def __repr__(self) -> str:
-        kind = type(self).__name__.removesuffix("View").lower()
-        name = getattr(self, next(iter(self.fields)), None) if self.fields else None
-        return f"<{kind} {name}>" if isinstance(name, str) else f"<{kind}>"
-
-
-class Table(View, Mapping[str, object]):
-    """A read-only mapping of names to views, each made by `wrap` when it is looked at."""
-
-    def __init__(self, mapping: Mapping[str, T], wrap: Callable[[T], object]) -> None:
-        self._mapping = mapping
-        self._wrap = wrap
-
-    def __len__(self) -> int:
-        return len(self._mapping)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._mapping)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._mapping
-
-    def __getitem__(self, key: str) -> object:
-        return self._wrap(self._mapping[key])
-
-    __eq__ = object.__eq__  # Mapping would compare all that is in it
-    __hash__ = object.__hash__
 
 
 def evaluate(code: str, names: Mapping[str, object], *, max_steps: int = MAX_STEPS, max_size: int = MAX_SIZE) -> object:
@@ -87,118 +48,34 @@ def evaluate(code: str, names: Mapping[str, object], *, max_steps: int = MAX_STE
 
     `max_size` bounds the total of what the expression makes on its way.
     """
-    with _only_eval_errors():
+    with only_eval_errors():
         run = _Interpreter(max_steps, max_size)
         result = run.eval(_parse(code), dict(names))
         return list(run.iterate(result)) if isinstance(result, Generator) else result
 
 
-def to_text(result: object, *, max_size: int = MAX_SIZE) -> str:
-    """`str(result)` on one line that UTF-8 can carry; a view is named, a table shown as a dict."""
-    with _only_eval_errors():
-        text = _one_line(str(_plain(result, _Budget(MAX_STEPS, max_size), json=False)))
-        _Budget(0, max_size).take(len(text))
-        return text
-
-
-def to_json(result: object, *, max_size: int = MAX_SIZE) -> object:
-    """The result as strict JSON can say it: a view is an object of its fields, what JSON lacks is text.
-
-    A view inside a view is only named, so views may refer to each other.
-    """
-    with _only_eval_errors():
-        return _plain(result, _Budget(MAX_STEPS, max_size), json=True)
-
-
-@dataclass
-class _Budget:
-    steps: int
-    size: int
-
-    def spend(self, steps: int = 1) -> None:
-        self.steps -= steps
-        if self.steps < 0:
-            raise EvalError("too many steps to compute or to print")
-
-    def take(self, size: int) -> None:
-        self.size -= max(size, 0)
-        if self.size < 0:
-            raise EvalError("too large: the result, or something on the way to it")
-
-
-@contextmanager
-def _only_eval_errors() -> Iterator[None]:
-    try:
-        yield
-    except EvalError:
-        raise
-    except (RecursionError, MemoryError) as error:
-        raise EvalError("the expression is nested too deeply") from error
-    except Exception as error:  # whatever fails inside an expression fails that expression only
-        raise EvalError(f"{type(error).__name__}: {error}") from error
-
-
-def _one_line(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
 _NUMBERS = frozenset({bool, int, float})
 _SCALARS = _NUMBERS | {str, type(None)}
 _SEQUENCES = frozenset({str, list, tuple})
-_LISTS = frozenset({list, tuple, set, frozenset})
-_SIZED = _LISTS | {str, dict}
-_LAZY = (Table, KeysView, ValuesView, ItemsView)
-
-
-def _plain(value: Any, budget: _Budget, json: bool, depth: int = 0, inside: bool = False) -> Any:
-    """A copy for `str` or JSON, of known size even if the original repeats one part many times."""
-    _limit(depth, MAX_DEPTH, "levels")
-    budget.spend()
-    budget.take(len(value) if isinstance(value, str) else 1)
-    if value is None or type(value) in (bool, int):
-        return value
-
-    def down(item: object, opened: bool = inside) -> Any:
-        return _plain(item, budget, json, depth + 1, opened)
-
-    if isinstance(value, dict | Table):
-        keep = str if json else object
-        return {down(key if isinstance(key, keep) else to_text(key)): down(value[key]) for key in value}
-    if type(value) in _LISTS or isinstance(value, _LAZY):
-        kind = list if json or isinstance(value, _LAZY) else type(value)
-        return kind([down(item) for item in value])
-    if isinstance(value, Generator):
-        return "<generator>"
-    if not json or (type(value) is float and math.isfinite(value)):
-        return value
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()  # a lone surrogate is not strict JSON
-    if isinstance(value, View) and not inside:
-        return {field: down(getattr(value, field), True) for field in value.fields if field[0] != "_"}
-    return to_text(value, max_size=budget.size)
-
-
-def _limit(value: int, most: int, what: str) -> None:
-    if value > most:
-        raise EvalError(f"more than {most} {what}")
+_SIZED = LISTS | {str, dict}
 
 
 def _parse(code: str) -> ast.expr:
-    _limit(len(code), MAX_SOURCE, "characters")
+    limit(len(code), MAX_SOURCE, "characters")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about odd escapes and the like: nobody would read them
         tree = ast.parse(code.strip(), mode="eval").body
     nodes: list[tuple[ast.AST, int]] = [(tree, 1)]
     while nodes:
         node, depth = nodes.pop()
-        _limit(depth, MAX_DEPTH, "levels")
+        limit(depth, MAX_DEPTH, "levels")
         # Each `for` of a comprehension runs inside the one before it.
         deeper = depth + len(getattr(node, "generators", "1"))
         nodes += [(child, deeper) for child in ast.iter_child_nodes(node)]
     return tree
 
 
-class _Interpreter(_Budget):
+class _Interpreter(Budget):
     """Walks the tree. `env` is the names in sight; a comprehension gets a copy and adds its own to it."""
 
     def eval(self, node: ast.expr | None, env: Env) -> Any:
@@ -212,7 +89,7 @@ class _Interpreter(_Budget):
         if type(node.value) not in _SCALARS:
             raise EvalError(f"a literal {type(node.value).__name__} is not allowed here")
         if isinstance(node.value, int):
-            _limit(node.value.bit_length(), MAX_BITS, "bits")
+            limit(node.value.bit_length(), MAX_BITS, "bits")
         return node.value
 
     def name(self, node: ast.Name, env: Env) -> object:
@@ -253,7 +130,7 @@ class _Interpreter(_Budget):
         kinds = {type(a), type(b)}
         if kinds <= {int, bool}:
             bits = _BITS[op](a, b) if op in _BITS else max(a.bit_length(), b.bit_length())
-            _limit(bits, MAX_BITS, "bits")
+            limit(bits, MAX_BITS, "bits")
             self.take(bits >> 6)
         elif op is ast.Add and len(kinds) == 1 and kinds <= _SEQUENCES:
             self.take(len(a) + len(b))
@@ -301,16 +178,16 @@ class _Interpreter(_Budget):
 
     def weigh(self, value: Any, depth: int = 0) -> None:
         """Pay ahead for a comparison or a hash: lists that share their parts are huge to go through."""
-        _limit(depth, MAX_DEPTH, "levels")
+        limit(depth, MAX_DEPTH, "levels")
         self.spend(1 + (len(value) >> 6 if type(value) is str else 0))
-        if type(value) in _LISTS or type(value) is dict:
+        if type(value) in LISTS or type(value) is dict:
             for item in value.items() if type(value) is dict else value:
                 self.weigh(item, depth + 1)
         elif type(value) not in _SCALARS and not isinstance(value, View):
             raise EvalError(f"{type(value).__name__} cannot be compared")
 
     def iterate(self, value: Any) -> Iterator[Any]:
-        if type(value) not in _SIZED and not isinstance(value, (*_LAZY, Generator)):
+        if type(value) not in _SIZED and not isinstance(value, (*LAZY, Generator)):
             raise EvalError(f"{type(value).__name__} cannot be gone through")
         for item in value:
             self.spend()
