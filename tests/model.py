@@ -12,7 +12,7 @@ every error is answered with the same ERROR in place of an id.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tests.model_queues import Connection, Message, Queues
 from tests.model_words import (
@@ -36,16 +36,38 @@ ERROR = b"E" * 24
 
 class Model(Queues):
     def feed(self, connection: Connection, data: bytes) -> None:
-        """A line that grows too long is answered at once; what follows up to its newline is skipped."""
-        *lines, rest = (connection.received + data).split(b"\n")
-        for line in lines:
-            if not connection.skipping:
+        waits = bool(connection.unread)
+        connection.unread += data
+        if not waits:
+            self.take(connection)
+
+    def turn(self, order: Sequence[bytes] = ()) -> None:
+        """Those who have read their replies are heard again; then messages go out."""
+        waited, self.held_back = self.held_back, []
+        for connection in waited:
+            if connection in self.connections:
+                self.take(connection)
+        super().turn(order)
+
+    def take(self, connection: Connection) -> None:
+        """Line by line, as long as the client reads its replies. A line that grows too long is answered at once; what
+        follows up to its newline is skipped."""
+        while connection.unread and len(connection.pending()) <= self.choked:
+            line, newline, connection.unread = connection.unread.partition(b"\n")
+            if connection.skipping:
+                connection.skipping = not newline
+                continue
+            line = connection.received + line
+            connection.received = b""
+            if newline:
                 self.request(connection, line.removesuffix(b"\r"))
-            connection.skipping = False
-        if not connection.skipping and len(rest.removesuffix(b"\r")) > self.max_line:
-            self.request(connection, rest)
-            connection.skipping = True
-        connection.received = b"" if connection.skipping else rest
+            elif len(line.removesuffix(b"\r")) > self.max_line:
+                self.request(connection, line)
+                connection.skipping = True
+            else:
+                connection.received = line
+        if connection.unread:
+            self.held_back.append(connection)
 
     def request(self, connection: Connection, line: bytes) -> None:
         if not line:

@@ -38,6 +38,7 @@ class Connection:
     lines: list[Line] = field(default_factory=list)  # not wholly sent
     offset: int = 0  # bytes of the first line that were sent
     consumers: dict[bytes, Consumer] = field(default_factory=dict)
+    unread: bytes = b""
     due: dict[Consumer, None] = field(default_factory=dict)  # who is to be told, as soon as it reads
 
     def pending(self) -> bytes:
@@ -111,6 +112,7 @@ class Queues:
     def __init__(self, *, max_line: int, high_water: int, clock: Callable[[], float]) -> None:
         self.max_line, self.high_water, self.clock = max_line, high_water, clock
         self.choked = 2 * high_water + max_line
+        self.held_back: list[Connection] = []  # those with lines that wait until they read
         self.connections: list[Connection] = []
         self.queues: dict[bytes, Queue] = {}
 

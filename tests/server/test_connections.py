@@ -150,8 +150,8 @@ def test_reset(broker: RunningBroker, control: Control, unread: int) -> None:
 
 def test_churn_leaves_nothing(broker: RunningBroker, control: Control) -> None:
     """Clients come, consume, publish, and go in every way, most without waiting for anything."""
-    files = open_files(broker)
     memory = int(control.eval("state.memory"))
+    files = open_files(broker)  # after an answer: before it, this connection might not be among them
     for n in range(500):
         client = connect(broker.port)
         client.sendall(
@@ -223,8 +223,8 @@ def test_a_thousand_idle_connections(broker: RunningBroker, control: Control) ->
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < 1200:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1200, hard))
-    files = open_files(broker)
     memory = int(control.eval("state.memory"))
+    files = open_files(broker)  # after an answer: before it, this connection might not be among them
     with ExitStack() as stack:
         idle = [stack.enter_context(connect(broker.port)) for _ in range(1000)]
         control.until("state.connections == 1001")

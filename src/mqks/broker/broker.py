@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 FLAWS = {
     1: "the line is longer than --max-line",
     2: "the line has a TAB or NUL character",
+    3: "out of memory for a long line: --max-memory is reached",
 }
 SHOWN_OF_A_LINE = 1024
 
@@ -58,7 +59,8 @@ class Broker(Operations):
         self.core.feed(client, data)
 
     def turn(self) -> None:
-        """The end of a turn: all that was fed is answered, now messages go out."""
+        """The end of a turn: what was fed is answered, now messages go out."""
+        self.core.resume()
         self.core.deliver()
 
     def sent(self, client: Client, size: int) -> None:

@@ -28,20 +28,26 @@ def check_event(name: bytes) -> bytes:
     return name
 
 
-def matches_mask(mask: bytes, event: bytes) -> bool:
+class Mask:
     """A mask's * stands for any run of characters but the dot, and an event without a dot matches no mask."""
-    masks = mask.split(b".")
-    words = event.split(b".")
-    return len(words) > 1 and len(masks) == len(words) and all(map(_matches_part, masks, words))
+
+    def __init__(self, mask: bytes) -> None:
+        self._parts = [re.sub(rb"\*+", b"*", part).split(b"*") for part in mask.split(b".")]
+        self._least = [sum(map(len, pieces)) for pieces in self._parts]
+
+    def matches(self, words: list[bytes]) -> bool:
+        """Does it match the event that has these words between its dots?"""
+        return len(words) == len(self._parts) > 1 and all(map(_matches_part, self._parts, self._least, words))
 
 
-def _matches_part(mask: bytes, word: bytes) -> bool:
+def _matches_part(pieces: list[bytes], least: int, word: bytes) -> bool:
     """Taking each piece between stars at its first place is enough, and no mask can make it slow."""
-    first, *middle = mask.split(b"*")
-    if not middle:
-        return first == word
-    last = middle.pop()
-    if len(word) < len(first) + len(last) or not word.startswith(first) or not word.endswith(last):
+    if len(pieces) == 1:
+        return pieces[0] == word
+    if least > len(word):
+        return False
+    first, *middle, last = pieces
+    if not word.startswith(first) or not word.endswith(last):
         return False
     at, end = len(first), len(word) - len(last)
     for piece in middle:

@@ -17,14 +17,23 @@ _OBJECT: Final = object()
 Wanter = TypeVar("Wanter", bound=Hashable)
 
 
-def comparable(value: Any) -> Hashable:
+MOST_NESTED = 100
+
+
+class TooDeep(Exception):
+    """A value is nested deeper than MOST_NESTED. Without such a limit the interpreter's own would be met, anywhere."""
+
+
+def comparable(value: Any, room: int = MOST_NESTED) -> Hashable:
     """Equal exactly where two JSON values are: 1 equals 1.0; true, 1 and "1" are three; lists count as wholes."""
     if isinstance(value, bool):
         return (bool, value)
+    if isinstance(value, list | dict) and not room:
+        raise TooDeep
     if isinstance(value, list):
-        return (list, tuple(map(comparable, value)))
+        return (list, tuple(comparable(item, room - 1) for item in value))
     if isinstance(value, dict):
-        return (dict, frozenset((key, comparable(item)) for key, item in value.items()))
+        return (dict, frozenset((key, comparable(item, room - 1)) for key, item in value.items()))
     result: Hashable = value
     return result
 
@@ -36,7 +45,7 @@ class Pattern:
         self.content = content
         try:
             flat = dict(_flatten(content, ()))
-        except RecursionError:
+        except TooDeep:
             raise BadRequest("the pattern is nested too deeply") from None
         self.paths = tuple(sorted(flat, key=_path_order))
         self.values = tuple(flat[path] for path in self.paths)
@@ -50,6 +59,8 @@ def _path_order(path: Path) -> tuple[tuple[bool, str], ...]:
 
 
 def _flatten(content: dict[str, Any], above: Path) -> Iterator[tuple[Path, Hashable]]:
+    if len(above) > MOST_NESTED:
+        raise TooDeep
     for key, value in content.items():
         path = (*above, key)
         if isinstance(value, dict):
@@ -72,7 +83,7 @@ def _at(content: Any, path: Path) -> Hashable:
         return _MISSING
     try:
         return comparable(content)
-    except RecursionError:  # nested deeper than any pattern may be
+    except TooDeep:  # no pattern is
         return _MISSING
 
 

@@ -8,6 +8,7 @@ from mqks.core.settling cimport Settler
 
 cdef class Deliverer(Settler):
     cdef readonly uint64_t delivered
+    cdef bint can_resume                # one whose bytes wait has read its replies
 
     cdef int serve(self, Queue q) except -1
     cdef int took(self, Connection c, size_t size) except -1

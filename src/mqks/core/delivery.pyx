@@ -12,7 +12,7 @@ from libc.string cimport memchr, memcpy
 
 from mqks.core cimport fifo, heap, unsettled
 from mqks.core.item cimport position_of
-from mqks.core.output cimport out_room
+from mqks.core.output cimport choked, out_room
 from mqks.core.parts cimport MQKS, SEVX, Connection, Consumer, Queue, has_room, waiting
 from mqks.core.routing cimport soil
 from mqks.core.settling cimport Settler, retry_of, settle_when_sent
@@ -73,6 +73,8 @@ cdef class Deliverer(Settler):
                     if consumer.ring.live:
                         consumer.settling = True
                         c.settling.append(consumer)
+        if c.unread.tail and not choked(self, c):
+            self.can_resume = True
         if waiting(c) < self.high_water:
             if c.starved:
                 some = c.starved

@@ -10,8 +10,11 @@ from mqks.core.parts cimport Connection
 @cython.final
 cdef class Core(Deliverer):
     cdef readonly uint64_t requests     # lines that went to the handler
+    cdef list held_back                 # connections with bytes that wait
 
     cdef int take_bytes(self, Connection c, char* p, size_t size) except -1
+    cdef int take_lines(self, Connection c, char* p, char* end) except -1
+    cdef int hold_back(self, Connection c, char* p, char* end) except -1
     cdef int take_line(self, Connection c, char* p, char* end, bint clean) except -1
     cdef bint publish_line(self, Connection c, char* p, char* after_id, char* end) except -1
     cdef bint ack_line(self, Connection c, char* after_id, char* end) except -1

@@ -11,7 +11,7 @@ the rest. Each layer is a class that knows only those before it, in a file of it
     Core                        lines in
 
 The handler has four methods:
-    request(connection, line, flaw)             any other line, or one that is too long or holds a TAB or NUL
+    request(connection, line, flaw)             any other line; with a flaw one that cannot be served (see Flaw)
     render(line, dialect, retry) -> bytes       what follows "{id} ok " where it is not the line's own text
     inspect(event, data) -> list of queues      patterns that look into the data of MQKS messages
     update(consumer) -> bytes                   the line that tells a consumer how things stand with its queue
@@ -24,6 +24,7 @@ from libc.string cimport memchr, memcmp, memcpy
 from mqks.core cimport buffer
 from mqks.core.delivery cimport Deliverer
 from mqks.core.events cimport Binding, look_up
+from mqks.core.output cimport choked
 from mqks.core.parts cimport Connection, Consumer
 from mqks.core.tail cimport commit, room_for
 from mqks.core.text cimport ends_like_retry, is_ack, is_clean, is_publish
@@ -32,21 +33,65 @@ cdef enum Flaw:
     NONE_FOUND = 0
     TOO_LONG = 1
     CONTROL = 2
+    NO_MEMORY = 3
+
+cdef enum:
+    SHORT = 4096                # so much of an unfinished line is kept even when memory is full
 
 
 @cython.final
 cdef class Core(Deliverer):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.held_back = []
+
     def feed(self, Connection c, bytes data):
         self.take_bytes(c, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
+    def resume(self):
+        """At the beginning of a turn: hear those again who have read their replies. Answers who is heard in full."""
+        cdef list waited = self.held_back
+        cdef list heard = []
+        cdef Connection c
+        cdef buffer.Buffer unread
+        self.can_resume = False
+        if not waited:
+            return heard
+        self.held_back = []
+        for c in waited:
+            if choked(self, c):
+                self.held_back.append(c)
+            elif not c.gone:
+                unread = c.unread
+                c.unread = buffer.Buffer(NULL, 0, 0, 0)
+                try:
+                    self.take_lines(c, unread.data, unread.data + unread.tail)
+                finally:
+                    buffer.release(&unread, &self.memory)
+                if c.unread.tail == 0:
+                    heard.append(c)
+        return heard
+
     cdef int take_bytes(self, Connection c, char* p, size_t size) except -1:
-        cdef char* end = p + size
+        c.received += size
+        if c.unread.tail:
+            return buffer.append(&c.unread, &self.memory, p, size)
+        return self.take_lines(c, p, p + size)
+
+    cdef int hold_back(self, Connection c, char* p, char* end) except -1:
+        self.held_back.append(c)
+        return buffer.append(&c.unread, &self.memory, p, end - p)
+
+    cdef int take_lines(self, Connection c, char* p, char* end) except -1:
+        """Lines as they come, cut anywhere. A short request may have a long reply: so before each one it is asked whether the
+        client still reads."""
         cdef char* newline
         cdef bint clean
         cdef buffer.Buffer whole
-        c.received += size
+        if choked(self, c):
+            return self.hold_back(c, p, end)
         if c.skipping:
-            newline = <char*>memchr(p, 10, size)
+            newline = <char*>memchr(p, 10, end - p)
             if newline == NULL:
                 return 0
             c.skipping = False
@@ -68,6 +113,8 @@ cdef class Core(Deliverer):
         # Once per chunk instead of once per line: almost no chunk has any of these.
         clean = is_clean(p, end - p)
         while p < end and not c.gone:
+            if choked(self, c):
+                return self.hold_back(c, p, end)
             newline = <char*>memchr(p, 10, end - p)
             if newline == NULL:
                 return self.keep_partial(c, p, end - p)
@@ -78,16 +125,19 @@ cdef class Core(Deliverer):
     cdef int keep_partial(self, Connection c, char* p, size_t size) except -1:
         """Keep the beginning of a line until its end comes; give up on it as soon as it is too long."""
         cdef size_t room = self.max_line + 2 - c.partial.tail       # a CR and one byte too many
-        cdef size_t allowed
+        cdef int flaw = NONE_FOUND
         cdef bytes line
         buffer.append(&c.partial, &self.memory, p, min(size, room))
-        allowed = self.max_line + (c.partial.data[c.partial.tail - 1] == 13)
-        if c.partial.tail > allowed:
+        if c.partial.tail > self.max_line + (c.partial.data[c.partial.tail - 1] == 13):
+            flaw = TOO_LONG
+        elif c.partial.tail > SHORT and self.memory.used >= self.max_memory:
+            flaw = NO_MEMORY
+        if flaw:
             line = c.partial.data[:c.partial.tail]
             c.skipping = True
             buffer.release(&c.partial, &self.memory)
             self.requests += 1
-            self.handler.request(c, line, TOO_LONG)
+            self.handler.request(c, line, flaw)
         return 0
 
     cdef int take_line(self, Connection c, char* p, char* end, bint clean) except -1:
@@ -128,6 +178,7 @@ cdef class Core(Deliverer):
         if event[0] == 45 and end - event > 10 and memcmp(event, b"--confirm ", 10) == 0:
             confirm = True
             event += 10
+        c.publishes = True
         after_event = <char*>memchr(event, 32, end - event)
         if after_event == NULL or after_event == event or self.memory.used >= self.max_memory:
             return False
@@ -144,9 +195,8 @@ cdef class Core(Deliverer):
             memcpy(to, p, size - 1)
         to[size - 1] = 10
         self.route(binding, commit(self.tail, size), event, after_event, end)
-        c.publishes = True
         if confirm:
-            self.confirm(c, p[:after_id - p])
+            self.confirm_id(c, p, after_id - p)
         return True
 
     cdef bint ack_line(self, Connection c, char* after_id, char* end) except -1:

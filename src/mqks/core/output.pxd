@@ -2,7 +2,7 @@
 
 from mqks.core cimport buffer
 from mqks.core.memory cimport Memory
-from mqks.core.parts cimport Connection
+from mqks.core.parts cimport Connection, waiting
 
 cdef enum:
     LARGE = 512 * 1024          # an out-buffer of a busy connection; some are kept at rest
@@ -18,10 +18,15 @@ cdef class Output:
     cdef char** spare                   # large out-buffers at rest
     cdef int spares
 
+    cdef int confirm_id(self, Connection c, const char* id, size_t size) except -1
     cdef int write(self, Connection c, const char* text, size_t size) except -1
     cdef char* large_block(self) except NULL
     cdef void drop_out(self, Connection c) noexcept
-    cpdef bint choked(self, Connection c)
+
+
+cdef inline bint choked(Output core, Connection c) noexcept:
+    """Has this client let so many replies pile up, beyond what deliveries alone may, that it should not be heard?"""
+    return waiting(c) > 2 * core.high_water + core.max_line
 
 
 cdef inline char* out_room(Output core, Connection c, size_t size) except NULL:

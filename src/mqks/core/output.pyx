@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 
 from mqks.core cimport buffer
 from mqks.core.memory cimport Memory, give_back, take
-from mqks.core.parts cimport Connection, Consumer, waiting
+from mqks.core.parts cimport Connection, Consumer
 
 cdef enum:
     SPARES = 8
@@ -49,22 +49,28 @@ cdef class Output:
         self.write(c, PyBytes_AS_STRING(line), PyBytes_GET_SIZE(line))
 
     def confirm(self, Connection c, bytes request_id):
-        """The answer to a request that is done. All that a client may rely on goes through here."""
-        self.say(c, request_id + b" ok \n")
+        """The answer to a request that is done."""
+        self.confirm_id(c, PyBytes_AS_STRING(request_id), PyBytes_GET_SIZE(request_id))
+
+    cdef int confirm_id(self, Connection c, const char* id, size_t size) except -1:
+        """All that a client may rely on goes through here."""
+        cdef char* to
+        if not c.gone:
+            to = out_room(self, c, size + 5)
+            memcpy(to, id, size)
+            memcpy(to + size, b" ok \n", 5)
+            c.out.tail += size + 5
+        return 0
 
     def tell(self, Consumer consumer):
         """Say how things stand with its queue. One who does not read is told once, when it reads again."""
         cdef Connection c = consumer.connection
-        if self.choked(c):
+        if choked(self, c):
             if c.due is None:
                 c.due = {}
             c.due[consumer] = None
         else:
             self.say(c, self.handler.update(consumer))
-
-    cpdef bint choked(self, Connection c):
-        """Has this client let so many replies pile up, beyond what deliveries alone may, that it should not be read?"""
-        return waiting(c) > 2 * self.high_water + self.max_line
 
     cdef int write(self, Connection c, const char* text, size_t size) except -1:
         if not c.gone:

@@ -18,6 +18,7 @@ cdef class Connection:
     cdef public int fd                  # for whoever moves the bytes; the core does not use it
     cdef Buffer partial                 # the beginning of a line whose end has not come yet
     cdef bint skipping                  # a line that is too long goes on
+    cdef Buffer unread                  # bytes that wait until its client has read more of its replies
     cdef Buffer out
     cdef bint large                     # its last out-buffer was a large one, so begin with a large one
     cdef readonly uint64_t received

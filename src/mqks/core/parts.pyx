@@ -19,6 +19,7 @@ cdef class Connection:
     def __dealloc__(self):
         cdef Memory uncounted = Memory(0)       # the core that counted may be gone already
         buffer.release(&self.partial, &uncounted)
+        buffer.release(&self.unread, &uncounted)
         buffer.release(&self.out, &uncounted)
 
     @property

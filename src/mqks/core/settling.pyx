@@ -60,6 +60,7 @@ cdef class Settler(Router):
         c.gone = True
         c.settling = c.starved = c.due = None
         buffer.release(&c.partial, &self.memory)
+        buffer.release(&c.unread, &self.memory)
         self.drop_out(c)
 
     def delete_queue(self, Queue q):

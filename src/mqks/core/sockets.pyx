@@ -16,6 +16,7 @@ from libc.math cimport ceil
 from libc.stdlib cimport free, malloc
 
 from mqks.core.hub cimport Core
+from mqks.core.output cimport choked
 from mqks.core.parts cimport Connection, Consumer, Queue, waiting
 
 cdef extern from "sys/epoll.h" nogil:
@@ -82,6 +83,7 @@ cdef class Poller:
     cdef int epoll
     cdef Core core
     cdef object closed              # called with each connection whose socket was closed here
+    cdef object failed              # called with a connection and the exception that its bytes led to
     cdef char* chunk
     cdef epoll_event events[EVENTS]
     cdef list paused                # for memory
@@ -89,9 +91,10 @@ cdef class Poller:
     cdef uint64_t closings
     cdef readonly bint draining
 
-    def __cinit__(self, Core core, closed):
+    def __cinit__(self, Core core, closed, failed):
         self.core = core
         self.closed = closed
+        self.failed = failed
         self.paused = []
         self.departed = []
         self.chunk = <char*>malloc(CHUNK)
@@ -150,7 +153,7 @@ cdef class Poller:
         cdef list foreign
         while True:
             milliseconds = -1 if left < 0 else <int>min(ceil(left * 1000), 1e9)
-            if self.core.dirty_queues or self.core.dirty_connections:
+            if self.core.dirty_queues or self.core.dirty_connections or self.core.can_resume:
                 milliseconds = 0
             with nogil:
                 count = epoll_wait(self.epoll, self.events, EVENTS, milliseconds)
@@ -169,6 +172,9 @@ cdef class Poller:
         cdef uint64_t what
         cdef int i
         cdef Connection c
+        if self.core.can_resume:
+            for c in self.core.resume():
+                self.want(c, self.wanted(c))
         for i in range(count):
             what = self.events[i].data.u64
             events = self.events[i].events
@@ -242,7 +248,7 @@ cdef class Poller:
     cdef int read(self, Connection c, bint hung_up) except -1:
         cdef ssize_t size
         if not hung_up:
-            if self.draining or self.core.choked(c):
+            if self.draining or c.unread.tail or choked(self.core, c):
                 return self.want(c, c.interest & ~EPOLLIN)
             if c.publishes and not c.consumers and not c.trickle and self.near_limit():
                 c.paused = True
@@ -253,9 +259,9 @@ cdef class Poller:
         if size > 0:
             try:
                 self.core.take_bytes(c, self.chunk, size)
-            except BaseException:       # the rest of the chunk is lost: the client must not believe otherwise
+            except Exception as error:      # the rest of the chunk is lost: the client must not believe otherwise
                 self.close(c)
-                raise
+                self.failed(c, error)
         elif size == 0:
             self.end_of(c, hung_up)
         elif errno != EAGAIN and errno != EINTR:
@@ -306,6 +312,6 @@ cdef class Poller:
 
     cdef int wanted(self, Connection c) noexcept:
         """Its interest, with reading taken up again if it stopped only because of unread replies."""
-        if self.draining or c.ending or self.core.choked(c) or c.paused:
+        if self.draining or c.ending or c.paused or c.unread.tail or choked(self.core, c):
             return c.interest
         return c.interest | EPOLLIN

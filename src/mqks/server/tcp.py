@@ -28,9 +28,10 @@ class TcpServer:
     def __init__(self, broker: Broker, max_connections: int) -> None:
         self._broker = broker
         self._max_connections = max_connections
-        self._poller = Poller(broker.core, self._closed)
+        self._poller = Poller(broker.core, self._closed, self._failed)
         self._listeners: list[socket.socket] = []
         self._armed: asyncio.TimerHandle | None = None
+        self._refusal: tuple[int, bytes] | None = None
         self._looks = 0
         self._peak = 0
 
@@ -99,11 +100,7 @@ class TcpServer:
 
     def _welcome(self, connection: socket.socket, peer: str) -> None:
         if len(self._broker.clients) >= self._max_connections:
-            error_id = self._broker.new_dtid()
-            log.warning("error %s client=%s reason='--max-connections is reached'", error_id.decode(), peer)
-            with connection, contextlib.suppress(OSError):
-                connection.setblocking(False)
-                connection.send(b"- error " + error_id + b"\n")
+            self._refuse(connection, peer)
             return
         with contextlib.suppress(OSError):  # it may be gone already: reading will tell
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -111,9 +108,24 @@ class TcpServer:
         self._poller.add(client)
         log.debug("client %s connected", peer)
 
+    def _refuse(self, connection: socket.socket, peer: str) -> None:
+        """Say so and close; those of one second share an error_id, so that a crowd does not fill the log."""
+        second = int(asyncio.get_running_loop().time())
+        if self._refusal is None or self._refusal[0] != second:
+            self._refusal = second, self._broker.new_dtid()
+            log.warning("error %s client=%s reason='--max-connections is reached'", self._refusal[1].decode(), peer)
+        with connection, contextlib.suppress(OSError):
+            connection.setblocking(False)
+            connection.send(b"- error " + self._refusal[1] + b"\n")
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(1 << 16)  # closing with bytes unread would reset, and the error might not arrive
+
     def _closed(self, client: Client) -> None:
         self._broker.disconnect(client)
         log.debug("client %s is gone", client.peer)
+
+    def _failed(self, client: Client, error: Exception) -> None:
+        log.error("client %s was cut off by a fault in the broker itself", client.peer, exc_info=error)
 
     def _keep_time(self) -> None:
         """After each turn: have the loop come back when the broker's next timer is due."""

@@ -3,7 +3,7 @@
 from mqks.broker.bridge import MQKS
 from mqks.broker.client import Client
 from mqks.broker.errors import BadRequest
-from mqks.broker.names import check_event, matches_mask
+from mqks.broker.names import Mask, check_event
 from mqks.broker.operations import Operations
 from mqks.broker.words import CONFIRM, Flags, Words, count, parse, seconds, switch
 
@@ -55,13 +55,19 @@ def rebind(broker: Operations, client: Client, request_id: bytes, data: bytes) -
     queue = broker.queues.get(name)
     wanted = set(events) if events or not words.lists or queue is None else set(queue.events)
     wanted.difference_update(words.lists.get(b"--remove", ()))
-    masks = words.lists.get(b"--remove-mask", ())
-    if len(masks) * len(wanted) > MOST_MASKING:
-        raise BadRequest("too many masks for so many events: remove them in several requests")
-    for mask in masks:
-        wanted = {event for event in wanted if not matches_mask(mask, event)}
+    wanted = _unmasked(wanted, [Mask(mask) for mask in words.lists.get(b"--remove-mask", ())])
     wanted.update(words.lists.get(b"--add", ()))
     _bind(broker, client, request_id, words, name, wanted)
+
+
+def _unmasked(events: set[bytes], masks: list[Mask]) -> set[bytes]:
+    """The events that no mask matches."""
+    if len(masks) * len(events) > MOST_MASKING:
+        raise BadRequest("too many masks for so many events: remove them in several requests")
+    if not masks:
+        return events
+    split = {event: event.split(b".") for event in events}
+    return {event for event, words in split.items() if not any(mask.matches(words) for mask in masks)}
 
 
 def subscribe(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
