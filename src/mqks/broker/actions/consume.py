@@ -55,19 +55,20 @@ def rebind(broker: Operations, client: Client, request_id: bytes, data: bytes) -
     queue = broker.queues.get(name)
     wanted = set(events) if events or not words.lists or queue is None else set(queue.events)
     wanted.difference_update(words.lists.get(b"--remove", ()))
-    wanted = _unmasked(wanted, [Mask(mask) for mask in words.lists.get(b"--remove-mask", ())])
+    wanted = _unmasked(wanted, words.lists.get(b"--remove-mask", []))
     wanted.update(words.lists.get(b"--add", ()))
     _bind(broker, client, request_id, words, name, wanted)
 
 
-def _unmasked(events: set[bytes], masks: list[Mask]) -> set[bytes]:
+def _unmasked(events: set[bytes], masks: list[bytes]) -> set[bytes]:
     """The events that no mask matches."""
     if len(masks) * len(events) > MOST_MASKING:
         raise BadRequest("too many masks for so many events: remove them in several requests")
     if not masks:
         return events
+    prepared = [Mask(mask) for mask in masks]
     split = {event: event.split(b".") for event in events}
-    return {event for event, words in split.items() if not any(mask.matches(words) for mask in masks)}
+    return {event for event, words in split.items() if not any(mask.matches(words) for mask in prepared)}
 
 
 def subscribe(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
