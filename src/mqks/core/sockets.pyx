@@ -61,7 +61,7 @@ cdef extern from *:
 
 cdef enum:
     FOREIGN = 1                 # marks the descriptors of the loop above; connections are pointers, which are even
-    CHUNK = 256 * 1024          # read at a time
+    CHUNK = 128 * 1024          # read at a time
     MUCH = 64 * 1024            # is sent before the others get theirs
     EVENTS = 256                # sockets read in one turn
     ROUNDS = 8                  # of deliver and send in one turn, while sockets take all and queues have more
