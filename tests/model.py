@@ -12,7 +12,7 @@ every error is answered with the same ERROR in place of an id.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tests.model_queues import Connection, Message, Queues
 from tests.model_words import (
@@ -41,13 +41,16 @@ class Model(Queues):
         if not waits:
             self.take(connection)
 
-    def turn(self, order: Sequence[bytes] = ()) -> None:
-        """Those who have read their replies are heard again; then messages go out."""
+    def turn(self) -> None:
+        self.resume()
+        self.deliver()
+
+    def resume(self) -> None:
+        """Those who have read their replies are heard again."""
         waited, self.held_back = self.held_back, []
         for connection in waited:
             if connection in self.connections:
                 self.take(connection)
-        super().turn(order)
 
     def take(self, connection: Connection) -> None:
         """Line by line, as long as the client reads its replies. A line that grows too long is answered at once; what

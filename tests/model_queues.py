@@ -56,6 +56,7 @@ class Consumer:
     sevx: bool = False
     manual_ack: bool = False
     prefetch: int = 0
+    dismissed: bool = False  # its queue was deleted
 
 
 @dataclass(eq=False)
@@ -122,7 +123,7 @@ class Queues:
         self.connections.append(Connection())
         return self.connections[-1]
 
-    def turn(self, order: Sequence[bytes] = ()) -> None:
+    def deliver(self, order: Sequence[bytes] = ()) -> None:
         """Deliver. Which queue is served first is nobody's promise: `order` names those that come first."""
         for queue in [*map(self.queues.__getitem__, order), *self.queues.values()]:
             while queue.ready or queue.returned:
@@ -138,11 +139,11 @@ class Queues:
                 delivery.left = True
                 if delivery in delivery.consumer.queue.out and not delivery.consumer.manual_ack:
                     delivery.consumer.queue.out.remove(delivery)
-        if len(connection.pending()) < self.high_water:
+        if len(connection.pending()) <= self.choked:
             due, connection.due = connection.due, {}
             for consumer in due:
                 is_there = connection.consumers.get(consumer.id) is consumer
-                if is_there or self.queues.get(consumer.queue.name) is not consumer.queue:
+                if is_there or consumer.dismissed:
                     self.tell(consumer)
 
     def disconnect(self, connection: Connection) -> None:
@@ -265,6 +266,7 @@ class Queues:
             return
         for consumer in queue.consumers:
             del consumer.connection.consumers[consumer.id]
+            consumer.dismissed = True
         self.remove_queue(queue)
         for consumer in queue.consumers:
             self.tell(consumer)

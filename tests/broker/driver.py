@@ -81,11 +81,12 @@ class Pair:
 
     def turn(self) -> None:
         self.broker.turn()
+        self.model.resume()
         before = self.model
         busy = [name for name, queue in before.queues.items() if queue.ready or queue.returned]
         for order in permutations(busy):
             self.model = deepcopy(before)
-            self.model.turn(order)
+            self.model.deliver(order)
             if self.of_broker() == self.of_model():
                 return
         self.compare()

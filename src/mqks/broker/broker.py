@@ -6,6 +6,7 @@ and does what is hot; every other line comes back here, to be found an action or
 
 import logging
 import random
+import secrets
 import time
 from collections.abc import Callable
 
@@ -13,7 +14,7 @@ from mqks.broker.actions import find
 from mqks.broker.bridge import render
 from mqks.broker.client import Client, Flood
 from mqks.broker.dtid import Dtids
-from mqks.broker.errors import BadRequest
+from mqks.broker.errors import BadRequest, show
 from mqks.broker.names import is_name
 from mqks.broker.operations import Operations
 from mqks.broker.queue import Queue
@@ -41,8 +42,14 @@ class Broker(Operations):
         wall: Callable[[], float] = time.time,
         seed: int | None = None,
     ) -> None:
-        rng = random.Random(seed)
-        core = Core(self, max_line=max_line, max_memory=max_memory, high_water=high_water, seed=rng.getrandbits(64))
+        rng = random.Random(secrets.randbits(64) if seed is None else seed)
+        core = Core(
+            self,
+            max_line=max_line,
+            max_memory=max_memory,
+            high_water=high_water,
+            seed=secrets.randbits(64) if seed is None else seed,
+        )
         super().__init__(core, clock)
         self.new_dtid = Dtids(wall, rng)
 
@@ -60,7 +67,8 @@ class Broker(Operations):
 
     def turn(self) -> None:
         """The end of a turn: what was fed is answered, now messages go out."""
-        self.core.resume()
+        for client in self.core.resumable():
+            self.core.resume(client)
         self.core.deliver()
 
     def sent(self, client: Client, size: int) -> None:
@@ -91,7 +99,7 @@ class Broker(Operations):
             name, _, data = rest.partition(b" ")
             action = find(name, data)
             if action is None:
-                raise BadRequest("unknown action" if space else "no action")
+                raise BadRequest("unknown action", show(name)) if space else BadRequest("no action")
             action(self, connection, request_id, data)
         except BadRequest as bad:
             self._fail(connection, request_id, line, bad)

@@ -17,7 +17,8 @@ DURABILITY = "memory"
 
 
 def text(name: bytes) -> str:
-    return name.decode("utf-8", "replace")
+    """A name to show; bytes that are not UTF-8 are escaped, so that two names stay two."""
+    return name.decode("utf-8", "backslashreplace")
 
 
 class QueueView(View):
@@ -172,7 +173,7 @@ class _Named(Mapping[str, Queue]):
 
 def _evaluate(broker: Operations, client: Client, code: str) -> object:
     if not client.is_local:
-        raise BadRequest("_eval is for clients on this machine")
+        raise BadRequest("_eval is for connections over loopback")
     if not code.strip():
         raise BadRequest("expected an expression")
     try:

@@ -5,20 +5,46 @@ from mqks.core.parts import Queue as CoreQueue
 
 
 class Queue(CoreQueue):
-    __slots__ = ("events", "name", "pattern", "unused", "unused_is_sticky")
+    __slots__ = ("_events", "_unused", "_update", "name", "pattern", "unused_is_sticky")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
-        self.events: set[bytes] = set()
+        self._update: bytes | None = None
+        self.events = set()
         self.pattern: Pattern | None = None
-        self.unused: float | None = None  # seconds without consumers after which the queue goes; None: never
+        self.unused = None
         self.unused_is_sticky = False  # set by `delete_queue --when-unused`: a consume does not change it
 
+    @property
+    def events(self) -> set[bytes]:
+        return self._events
+
+    @events.setter
+    def events(self, events: set[bytes]) -> None:
+        self._events = events
+        self._update = None
+
+    @property
+    def unused(self) -> float | None:
+        """Seconds without consumers after which the queue goes; None: never."""
+        return self._unused
+
+    @unused.setter
+    def unused(self, seconds: float | None) -> None:
+        self._unused = seconds
+        self._update = None
+
     def update_text(self, manual_ack: bool) -> bytes:
-        """What --update tells a consumer about the queue."""
-        words = [self.name, *sorted(self.events)]
-        if self.unused is not None:
-            words.append(b"--delete-queue-when-unused" + (b"=%r" % self.unused if self.unused else b""))
-        if manual_ack:
-            words.append(b"--manual-ack")
-        return b" ".join(words)
+        """What --update tells a consumer about the queue. It is made once: a queue may have many consumers."""
+        if self._update is None:
+            words = [self.name, *sorted(self.events)]
+            if self.unused is not None:
+                words.append(b"--delete-queue-when-unused" + (b"=" + _decimal(self.unused) if self.unused else b""))
+            self._update = b" ".join(words)
+        return self._update + (b" --manual-ack" if manual_ack else b"")
+
+
+def _decimal(seconds: float) -> bytes:
+    """As `consume` takes it: without an exponent."""
+    text = repr(seconds)
+    return (f"{seconds:.15f}".rstrip("0") if "e" in text else text).encode()

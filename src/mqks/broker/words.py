@@ -53,7 +53,7 @@ class Words:
 
     def exactly(self, number: int, what: str) -> list[bytes]:
         if len(self.plain) != number:
-            raise BadRequest(f"expected {what}")
+            raise BadRequest(f"expected {what}", f"not {len(self.plain)} words")
         return self.plain
 
 

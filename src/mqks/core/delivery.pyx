@@ -15,7 +15,7 @@ from mqks.core.item cimport position_of
 from mqks.core.output cimport choked, out_room
 from mqks.core.parts cimport MQKS, SEVX, Connection, Consumer, Queue, has_room, waiting
 from mqks.core.routing cimport soil
-from mqks.core.settling cimport Settler, retry_of, settle_when_sent
+from mqks.core.settling cimport Settler, free_if_gone, retry_of, settle_when_sent
 from mqks.core.tail cimport Segment, find
 from mqks.core.text cimport copy_short
 from mqks.core.unsettled cimport Unsettled
@@ -25,31 +25,45 @@ cdef class Deliverer(Settler):
     def deliver(self):
         """The end of a turn: give what is ready to consumers with room. False if there was nothing to do."""
         cdef list queues = self.dirty_queues
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i = 0
         if not queues:
             return False
         self.dirty_queues = []
-        for i in range(PyList_GET_SIZE(queues)):
-            self.serve(<Queue>PyList_GET_ITEM(queues, i))
+        try:
+            while i < PyList_GET_SIZE(queues):
+                i += 1
+                self.serve(<Queue>PyList_GET_ITEM(queues, i - 1))
+        finally:
+            self.dirty_queues += queues[i:]     # none, unless something went wrong
         return True
 
     cdef int serve(self, Queue q) except -1:
         """Give what is ready to those who have room."""
         cdef Consumer c = None
-        cdef heap.Returned again
+        cdef heap.Returned next
         cdef bint alone = PyList_GET_SIZE(q.consumers) == 1
+        cdef bint in_hand = False
         q.dirty = False
-        while q.ready.count or q.returned.count:
-            if c is None or not alone or not has_room(c):
-                c = next_with_room(q)
-                if c is None:
-                    return 0
-            if q.returned.count:
-                again = heap.heap_pop(&q.returned, &self.memory)
-                give(self, q, c, again.item, again.sequence)
-            else:
-                q.sequence += 1
-                give(self, q, c, fifo.pop(&q.ready, &self.memory), q.sequence)
+        try:
+            while q.ready.count or q.returned.count:
+                if c is None or not alone or not has_room(c):
+                    c = next_with_room(q)
+                    if c is None:
+                        return 0
+                if q.returned.count:
+                    next = heap.heap_pop(&q.returned, &self.memory)
+                else:
+                    q.sequence += 1
+                    next.item = fifo.pop(&q.ready, &self.memory)
+                    next.sequence = q.sequence
+                in_hand = True
+                give(self, q, c, next.item, next.sequence)
+                in_hand = False
+        except BaseException:
+            if in_hand:
+                heap.heap_push(&q.returned, &self.memory, next.item, next.sequence)
+            soil(self, q)
+            raise
         return 0
 
     def sent(self, Connection c, size_t size):
@@ -70,11 +84,19 @@ cdef class Deliverer(Settler):
                 consumer.settling = False
                 if not consumer.manual_ack:
                     self.settle_sent(consumer)
+                    free_if_gone(self, consumer)
                     if consumer.ring.live:
                         consumer.settling = True
                         c.settling.append(consumer)
-        if c.unread.tail and not choked(self, c):
-            self.can_resume = True
+        if not choked(self, c):
+            if c.due:
+                due = c.due
+                c.due = None
+                for consumer in due:
+                    if not consumer.gone or consumer.dismissed:
+                        self.tell(consumer)
+            if c.unread.tail:
+                self.can_resume = True
         if waiting(c) < self.high_water:
             if c.starved:
                 some = c.starved
@@ -83,12 +105,6 @@ cdef class Deliverer(Settler):
                     consumer.starved = False
                     if not consumer.gone:
                         soil(self, consumer.queue)
-            if c.due:
-                due = c.due
-                c.due = None
-                for consumer in due:
-                    if not consumer.gone or consumer.queue.gone:
-                        self.tell(consumer)
         return 0
 
 

@@ -12,6 +12,8 @@ cdef class Core(Deliverer):
     cdef readonly uint64_t requests     # lines that went to the handler
     cdef list held_back                 # connections with bytes that wait
 
+    cpdef list resumable(self)
+    cpdef int resume(self, Connection c) except -1
     cdef int take_bytes(self, Connection c, char* p, size_t size) except -1
     cdef int take_lines(self, Connection c, char* p, char* end) except -1
     cdef int hold_back(self, Connection c, char* p, char* end) except -1

@@ -48,29 +48,28 @@ cdef class Core(Deliverer):
     def feed(self, Connection c, bytes data):
         self.take_bytes(c, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
-    def resume(self):
-        """At the beginning of a turn: hear those again who have read their replies. Answers who is heard in full."""
+    cpdef list resumable(self):
+        """Those whose bytes wait and who have read their replies: at the beginning of a turn each is to `resume`."""
         cdef list waited = self.held_back
-        cdef list heard = []
+        cdef list ready = []
         cdef Connection c
-        cdef buffer.Buffer unread
         self.can_resume = False
-        if not waited:
-            return heard
-        self.held_back = []
-        for c in waited:
-            if choked(self, c):
-                self.held_back.append(c)
-            elif not c.gone:
-                unread = c.unread
-                c.unread = buffer.Buffer(NULL, 0, 0, 0)
-                try:
-                    self.take_lines(c, unread.data, unread.data + unread.tail)
-                finally:
-                    buffer.release(&unread, &self.memory)
-                if c.unread.tail == 0:
-                    heard.append(c)
-        return heard
+        if waited:
+            self.held_back = []
+            for c in waited:
+                if not c.gone:
+                    (self.held_back if choked(self, c) else ready).append(c)
+        return ready
+
+    cpdef int resume(self, Connection c) except -1:
+        """Take the lines that waited, as long as the client reads."""
+        cdef buffer.Buffer unread = c.unread
+        c.unread = buffer.Buffer(NULL, 0, 0, 0)
+        try:
+            self.take_lines(c, unread.data, unread.data + unread.tail)
+        finally:
+            buffer.release(&unread, &self.memory)
+        return 0
 
     cdef int take_bytes(self, Connection c, char* p, size_t size) except -1:
         c.received += size
@@ -210,7 +209,7 @@ cdef class Core(Deliverer):
             return False
         size = message_id - consumer_id
         message_id += 1
-        if (message_id == end or message_id[0] == 45 or consumer_id[0] == 45 or consumer_id[0] == 123
+        if (message_id == end or message_id[0] == 45 or message_id[0] == 123 or consumer_id[0] == 45 or consumer_id[0] == 123
                 or memchr(message_id, 32, end - message_id) != NULL):
             return False
         consumer = c.recent

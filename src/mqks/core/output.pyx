@@ -40,6 +40,10 @@ cdef class Output:
     def full(self):
         return self.memory.used >= self.max_memory
 
+    def charge(self, Py_ssize_t size):
+        """Count memory that was taken (or, below zero, given back) elsewhere: for names, subscriptions and the like."""
+        self.memory.used += size
+
     def attach(self, Connection c, int fd=-1):
         c.high_water = self.high_water
         c.fd = fd
@@ -65,7 +69,7 @@ cdef class Output:
     def tell(self, Consumer consumer):
         """Say how things stand with its queue. One who does not read is told once, when it reads again."""
         cdef Connection c = consumer.connection
-        if choked(self, c):
+        if choked(self, c) or self.memory.used >= self.max_memory:
             if c.due is None:
                 c.due = {}
             c.due[consumer] = None
@@ -85,7 +89,7 @@ cdef class Output:
         return <char*>take(&self.memory, LARGE)
 
     cdef void drop_out(self, Connection c) noexcept:
-        c.large = c.out.capacity > LARGE // 8
+        c.large = c.out.tail > LARGE // 8       # by what was in it, not by what it was
         if c.out.capacity == LARGE and self.spares < SPARES:
             self.spare[self.spares] = c.out.data
             self.spares += 1

@@ -23,7 +23,7 @@ cdef class Connection:
     cdef bint large                     # its last out-buffer was a large one, so begin with a large one
     cdef readonly uint64_t received
     cdef readonly uint64_t sent
-    cdef readonly bint publishes        # has published
+    cdef public bint publishes          # has published, or tried to
     cdef readonly bint gone
     cdef bint dirty                     # stands in Output.dirty_connections
     cdef int interest                   # what the poller waits for on fd
@@ -51,6 +51,7 @@ cdef class Consumer:
     cdef bint settling                  # stands in connection.settling
     cdef bint starved                   # stands in connection.starved
     cdef bint gone                      # takes no more messages
+    cdef bint dismissed                 # since its queue was deleted
 
 
 cdef class Queue:

@@ -2,12 +2,11 @@
 
 class Connection:
     fd: int
+    publishes: bool
     @property
     def received(self) -> int: ...
     @property
     def sent(self) -> int: ...
-    @property
-    def publishes(self) -> bool: ...
     @property
     def gone(self) -> bool: ...
     @property

@@ -55,7 +55,6 @@ cdef class Router(Output):
         """Take a SEVX event for these queues."""
         cdef bytes line = id + b" send " + json + b"\n"
         cdef size_t size = PyBytes_GET_SIZE(line)
-        cdef size_t holders = 0
         cdef uint64_t position
         cdef Queue q
         c.publishes = True
@@ -63,25 +62,22 @@ cdef class Router(Output):
         position = commit(self.tail, size)
         self.published += 1
         for q in queues:
-            holders += put(self, q, position)
-        hold(self.tail, holders)
+            put(self, q, position)
 
     cdef int route(self, Binding binding, uint64_t position, char* event, char* after_event, char* end) except -1:
         """Put a message that is already in the log into its queues."""
-        cdef size_t holders = 0
         cdef Py_ssize_t i
         cdef Queue q
         self.published += 1
         if binding is not None:
             for i in range(PyList_GET_SIZE(binding.queues)):
-                holders += put(self, <Queue>PyList_GET_ITEM(binding.queues, i), position)
+                put(self, <Queue>PyList_GET_ITEM(binding.queues, i), position)
         for i in range(PyList_GET_SIZE(self.everything)):
-            holders += put(self, <Queue>PyList_GET_ITEM(self.everything, i), position)
+            put(self, <Queue>PyList_GET_ITEM(self.everything, i), position)
         if self.inspectors or (binding is not None and binding.inspectors):
             data = after_event + 1
             for q in self.handler.inspect(event[:after_event - event], data[:end - data]):
-                holders += put(self, q, position)
-        hold(self.tail, holders)
+                put(self, q, position)
         return 0
 
     def take_everything(self, Queue q, bint yes):
@@ -96,12 +92,13 @@ cdef class Router(Output):
         self.inspectors += change
 
 
-cdef inline size_t put(Router core, Queue q, uint64_t position) except? 9:
-    """A position, once, to a queue; answers how many holders the message has got by that."""
+cdef inline int put(Router core, Queue q, uint64_t position) except -1:
+    """The position of the line just committed, once, to a queue."""
     if q.stamp == position:
         return 0
     fifo.push(&q.ready, &core.memory, position)
+    hold(core.tail)
     q.stamp = position
     q.published += 1
     soil(core, q)
-    return 1
+    return 0

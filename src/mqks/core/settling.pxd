@@ -25,3 +25,4 @@ cdef inline int settle_when_sent(Consumer c) except -1:
             c.connection.settling = []
         c.connection.settling.append(c)
     return 0
+cdef void free_if_gone(Settler core, Consumer c) noexcept

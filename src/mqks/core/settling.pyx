@@ -50,6 +50,7 @@ cdef class Settler(Router):
             c.queue.turn -= 1
         if c.manual_ack or disconnected:
             return_unsettled(self, c, disconnected)
+        free_if_gone(self, c)
 
     def detach(self, Connection c):
         """The connection is gone, and its consumers have left: free what it had; deliveries that never left return."""
@@ -57,6 +58,7 @@ cdef class Settler(Router):
         if c.settling is not None:
             for consumer in c.settling:
                 return_unsettled(self, consumer, True)
+                free_if_gone(self, consumer)
         c.gone = True
         c.settling = c.starved = c.due = None
         buffer.release(&c.partial, &self.memory)
@@ -69,9 +71,11 @@ cdef class Settler(Router):
         q.gone = True
         for c in q.consumers:
             forget(c)
+            c.dismissed = True
             unsettled.drop_index(&c.ring, &self.memory)
             while c.ring.live:
                 settle(self, c, c.ring.head)
+            free_if_gone(self, c)
         while q.ready.count:
             let_go(self.tail, position_of(fifo.pop(&q.ready, &self.memory)))
         while q.returned.count:
@@ -157,6 +161,12 @@ cdef class Settler(Router):
         if c.prefetch:
             soil(self, c.queue)
         return 0
+
+
+cdef void free_if_gone(Settler core, Consumer c) noexcept:
+    """A small ring stays with its consumer when it empties; with one that is gone there is no use for it."""
+    if c.gone and c.ring.live == 0:
+        unsettled.free_ring(&c.ring, &core.memory)
 
 
 cdef int forget(Consumer c) except -1:

@@ -35,7 +35,8 @@ cdef extern from "sys/epoll.h" nogil:
 cdef extern from "sys/socket.h" nogil:
     ssize_t recv(int fd, void* buffer, size_t size, int flags)
     ssize_t send(int fd, const void* buffer, size_t size, int flags)
-    int MSG_DONTWAIT, MSG_NOSIGNAL
+    int shutdown(int fd, int how)
+    int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR
 
 cdef extern from "time.h" nogil:
     struct timespec:
@@ -62,6 +63,7 @@ cdef extern from *:
 cdef enum:
     FOREIGN = 1                 # marks the descriptors of the loop above; connections are pointers, which are even
     CHUNK = 128 * 1024          # read at a time
+    MOST_UNREAD = 64            # chunks of input thrown away when the broker stops
     MUCH = 64 * 1024            # is sent before the others get theirs
     EVENTS = 256                # sockets read in one turn
     ROUNDS = 8                  # of deliver and send in one turn, while sockets take all and queues have more
@@ -121,6 +123,16 @@ cdef class Poller:
         if epoll_ctl(self.epoll, EPOLL_CTL_ADD, c.fd, &event) < 0:
             raise OSError(errno, "epoll_ctl failed")
 
+    def farewell(self, Connection c):
+        """Close so that what was sent arrives: to close with input unread would reset the connection."""
+        cdef int i
+        if c.fd >= 0:
+            shutdown(c.fd, SHUT_WR)
+            for i in range(MOST_UNREAD):
+                if recv(c.fd, self.chunk, CHUNK, MSG_DONTWAIT) <= 0:
+                    break
+            self.close(c)
+
     def close(self, Connection c):
         if c.fd < 0:
             return
@@ -173,8 +185,10 @@ cdef class Poller:
         cdef int i
         cdef Connection c
         if self.core.can_resume:
-            for c in self.core.resume():
-                self.want(c, self.wanted(c))
+            for c in self.core.resumable():
+                self.hear(c, 0)
+                if c.fd >= 0:
+                    self.want(c, self.wanted(c))
         for i in range(count):
             what = self.events[i].data.u64
             events = self.events[i].events
@@ -199,17 +213,21 @@ cdef class Poller:
         """As `Core.deliver`, but a connection that got much from one queue is sent it at once: while it is in the cache, and
         so that the next one can have its buffer."""
         cdef list queues = self.core.dirty_queues
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i = 0
         cdef Queue q
         cdef Connection c
         self.core.dirty_queues = []
-        for i in range(PyList_GET_SIZE(queues)):
-            q = <Queue>PyList_GET_ITEM(queues, i)
-            self.core.serve(q)
-            if PyList_GET_SIZE(q.consumers) == 1:
-                c = (<Consumer>PyList_GET_ITEM(q.consumers, 0)).connection
-                if waiting(c) >= MUCH and not c.interest & EPOLLOUT:
-                    self.flush(c)
+        try:
+            while i < PyList_GET_SIZE(queues):
+                q = <Queue>PyList_GET_ITEM(queues, i)
+                i += 1
+                self.core.serve(q)
+                if PyList_GET_SIZE(q.consumers) == 1:
+                    c = (<Consumer>PyList_GET_ITEM(q.consumers, 0)).connection
+                    if waiting(c) >= MUCH and not c.interest & EPOLLOUT:
+                        self.flush(c)
+        finally:
+            self.core.dirty_queues += queues[i:]        # none, unless something went wrong
         return 0
 
     def drain(self, list connections):
@@ -257,15 +275,23 @@ cdef class Poller:
         c.trickle = False
         size = recv(c.fd, self.chunk, CHUNK, MSG_DONTWAIT)
         if size > 0:
-            try:
-                self.core.take_bytes(c, self.chunk, size)
-            except Exception as error:      # the rest of the chunk is lost: the client must not believe otherwise
-                self.close(c)
-                self.failed(c, error)
+            self.hear(c, size)
         elif size == 0:
             self.end_of(c, hung_up)
         elif errno != EAGAIN and errno != EINTR:
             self.close(c)
+        return 0
+
+    cdef int hear(self, Connection c, size_t size) except -1:
+        """Bytes that have just come, or those that waited."""
+        try:
+            if size:
+                self.core.take_bytes(c, self.chunk, size)
+            else:
+                self.core.resume(c)
+        except Exception as error:      # the rest of its bytes is lost: the client must not believe otherwise
+            self.close(c)
+            self.failed(c, error)
         return 0
 
     cdef int end_of(self, Connection c, bint hung_up) except -1:

@@ -49,9 +49,9 @@ cdef inline uint64_t commit(Tail tail, size_t size) noexcept:
     return position
 
 
-cdef inline void hold(Tail tail, size_t count) noexcept:
-    """Count the holders of the line just committed."""
-    tail.current.live += count
+cdef inline void hold(Tail tail) noexcept:
+    """One holder more of the line just committed."""
+    tail.current.live += 1
 
 
 cdef inline Segment* find(Tail tail, uint64_t position) noexcept:

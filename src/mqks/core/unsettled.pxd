@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from mqks.core.memory cimport Memory, give_back
+from mqks.core.memory cimport Memory
 from mqks.core.tail cimport Tail
 
 cdef enum:

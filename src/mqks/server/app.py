@@ -53,4 +53,4 @@ def _say_what_is_lost(broker: Broker) -> None:
     left = {queue.name: queue.ready_count + queue.unsettled for queue in broker.queues.values()}
     if total := sum(left.values()):
         queues = sum(1 for count in left.values() if count)
-        log.warning("%d messages in %d queues were in memory only and are gone", total, queues)
+        log.warning("gone, since they were in memory only: messages: %d, in queues: %d", total, queues)

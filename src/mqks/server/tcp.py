@@ -14,6 +14,14 @@ from mqks.server.loop import TurnSelector
 log = logging.getLogger(__name__)
 
 BACKLOG = 4096
+SOCKET_OPTIONS = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    # A host that vanishes without a word is noticed in two minutes: its unacked messages go to somebody else.
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6),
+)
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 ACCEPTS_AT_ONCE = 64  # before the others get their turn
 RETRY_ACCEPT = 1.0  # seconds, when the process has no file descriptor left
@@ -72,7 +80,7 @@ class TcpServer:
         for client in list(self._broker.clients):
             if client.pending_size:
                 log.warning("client %s did not take %d bytes in time", client.peer, client.pending_size)
-            self._poller.close(client)
+            self._poller.farewell(client)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
@@ -103,9 +111,17 @@ class TcpServer:
             self._refuse(connection, peer)
             return
         with contextlib.suppress(OSError):  # it may be gone already: reading will tell
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client = self._broker.connect(peer, connection.detach())
-        self._poller.add(client)
+            for level, option, value in SOCKET_OPTIONS:
+                connection.setsockopt(level, option, value)
+        client = self._broker.connect(peer, connection.fileno())
+        try:
+            self._poller.add(client)
+        except OSError as error:
+            log.error("client %s cannot be served: %s", peer, error)
+            self._broker.disconnect(client)
+            connection.close()
+            return
+        connection.detach()
         log.debug("client %s connected", peer)
 
     def _refuse(self, connection: socket.socket, peer: str) -> None:

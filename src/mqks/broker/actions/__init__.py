@@ -9,7 +9,7 @@ from mqks.broker import jsons
 from mqks.broker.actions import consume, delete, look, publish, settle, sevx
 from mqks.broker.client import Client
 from mqks.broker.operations import Operations
-from mqks.broker.words import is_json
+from mqks.broker.words import CONFIRM, is_json, leading_flags
 
 Action = Callable[[Operations, Client, bytes, bytes], None]
 
@@ -50,8 +50,9 @@ def find(action: bytes, data: bytes) -> Action | None:
 
 
 def _has_code(data: bytes) -> bool:
+    _, text = leading_flags(data, CONFIRM)
     try:
-        value = jsons.loads(data) if data.startswith(b"{") else None
+        value = jsons.loads(text) if text.startswith(b"{") else None
     except ValueError:
         return False
     return isinstance(value, dict) and "code" in value

@@ -12,6 +12,8 @@ def publish(broker: Operations, client: Client, request_id: bytes, data: bytes) 
     event, _, content = rest.partition(b" ")
     if event.startswith(b"--"):
         raise BadRequest("unknown flag", show(event))
+    if not event:
+        raise BadRequest("expected an event")
     check_event(event)
     broker.check_memory()
     broker.core.publish(client, request_id, event, content)

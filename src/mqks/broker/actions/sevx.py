@@ -48,6 +48,7 @@ def _flag(request: dict[str, Any], key: str) -> bool:
 def send(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
     _, text = before_json(data, CONFIRM)
     content = jsons.load_object(text)
+    client.publishes = True
     broker.check_memory()
     broker.core.send(client, request_id, text, broker.exchange.queues_for(content))
     broker.core.confirm(client, request_id)
