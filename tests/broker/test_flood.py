@@ -10,11 +10,13 @@ from collections.abc import Callable
 import pytest
 
 from mqks.broker import Broker
+from mqks.broker.broker import LOGGED_ONE_BY_ONE
 from mqks.broker.client import Client
 from tests.broker.driver import PEER
 
-RECORD = re.compile(
-    r"error ([0-9]{20}[0-9a-zA-Z]{4}) client=(\S+) reason=(.+?) line=(.+?)( \(and \d+ more like it before\))?"
+RECORD = re.compile(r"error ([0-9]{20}[0-9a-zA-Z]{4}) client=(\S+) reason=(.+?) line=(.+?)")
+RECORD_OR_COUNT = re.compile(
+    RECORD.pattern + r"|error \w{24} client=\S+ reason=.+ was met \d+ times more in that second"
 )
 NO_UTF8 = b"\xff" * 900_000
 
@@ -37,11 +39,11 @@ class Flooded:
         assert [reply.split(b" ")[1] for reply in replies] == [b"error"] * len(lines)
         return [reply.split(b" ")[2] for reply in replies]
 
-    def logged(self) -> list[str]:
+    def logged(self, record: re.Pattern[str] = RECORD) -> list[str]:
         """The log lines since the last call, each of which is one whole record."""
-        messages = [record.getMessage() for record in self.caplog.records]
-        assert all(record.levelno == logging.WARNING for record in self.caplog.records)
-        assert all(RECORD.fullmatch(message) for message in messages), messages
+        messages = [entry.getMessage() for entry in self.caplog.records]
+        assert all(entry.levelno == logging.WARNING for entry in self.caplog.records)
+        assert all(record.fullmatch(message) for message in messages), messages
         self.caplog.clear()
         return messages
 
@@ -122,32 +124,52 @@ def test_line_of_1_kib_is_shown_whole(flooded: Flooded) -> None:
 # ---- Many
 
 
-def test_one_id_and_one_log_line_per_second_and_reason(flooded: Flooded) -> None:
-    assert len(set(flooded.error_ids(*[b"x%d nope" % n for n in range(1000)]))) == 1
+def test_the_first_few_mistakes_have_each_their_own_id_and_log_line(flooded: Flooded) -> None:
+    lines = [b"x%d nope" % n for n in range(LOGGED_ONE_BY_ONE)]
+    ids = flooded.error_ids(*lines)
+    assert len(set(ids)) == LOGGED_ONE_BY_ONE
+    for error_id, line, logged in zip(ids, lines, flooded.logged(), strict=True):
+        assert error_id.decode() in logged and line.decode() in logged
+
+
+def test_beyond_them_those_of_one_second_and_reason_share_an_id(flooded: Flooded) -> None:
+    assert len(set(flooded.error_ids(*[b"x%d nope" % n for n in range(1000)]))) == LOGGED_ONE_BY_ONE
     flooded.now += 0.4  # still the same second
-    assert len(set(flooded.error_ids(*[b"x consume"] * 500, *[b"x nope"] * 500))) == 2
-    unknown, consume = flooded.logged()
-    assert "unknown action" in unknown and "line='x0 nope'" in unknown
-    assert "expected a queue" in consume
+    assert len(set(flooded.error_ids(*[b"x consume"] * 500, *[b"x nope"] * 500))) == LOGGED_ONE_BY_ONE + 1
+    logged = flooded.logged()
+    assert len(logged) == 2 * LOGGED_ONE_BY_ONE
+    assert "unknown action" in logged[0] and "line='x0 nope'" in logged[0]
+    assert "expected a queue" in logged[-1]
     flooded.now += 0.1
     again, other = flooded.error_ids(b"x9 nope", b"x9 consume")
-    unknown, consume = flooded.logged()
-    assert again.decode() in unknown and unknown.endswith("line='x9 nope' (and 1499 more like it before)")
-    assert other.decode() in consume and consume.endswith("line='x9 consume' (and 499 more like it before)")
+    before, unknown, and_before, consume = flooded.logged(RECORD_OR_COUNT)
+    assert before.endswith(f"was met {1500 - LOGGED_ONE_BY_ONE} times more in that second")
+    assert and_before.endswith(f"was met {500 - LOGGED_ONE_BY_ONE} times more in that second")
+    assert again.decode() in unknown and other.decode() in consume
     flooded.now += 1
     flooded.error_ids(b"x nope")
-    (unknown,) = flooded.logged()
-    assert unknown.endswith("line='x nope'"), "what was said of the others is not said again"
+    assert len(flooded.logged()) == 1, "what was said of the others is not said again"
     assert flooded.broker.errors == 2003
+
+
+def test_a_client_that_goes_leaves_the_count_in_the_log(flooded: Flooded) -> None:
+    other = flooded.broker.connect("192.0.2.1:7")
+    flooded.error_ids(*[b"x nope"] * 100, client=other)
+    flooded.logged()
+    flooded.broker.disconnect(other)
+    (count,) = flooded.logged(RECORD_OR_COUNT)
+    assert "client=192.0.2.1:7 " in count
+    assert count.endswith(f"was met {100 - LOGGED_ONE_BY_ONE} times more in that second")
 
 
 def test_id_is_shared_within_its_connection_only(flooded: Flooded) -> None:
     other = flooded.broker.connect("192.0.2.1:7")
-    ids = [*flooded.error_ids(b"x nope", b"x nope"), *flooded.error_ids(b"x nope", b"x nope", client=other)]
-    assert ids[0] == ids[1] != ids[2] == ids[3]
-    first, second = flooded.logged()
-    assert f"client={PEER} " in first
-    assert "client=192.0.2.1:7 " in second
+    mine = flooded.error_ids(*[b"x nope"] * 100)
+    theirs = flooded.error_ids(*[b"x nope"] * 100, client=other)
+    assert not set(mine) & set(theirs)
+    logged = flooded.logged()
+    assert f"client={PEER} " in logged[0]
+    assert "client=192.0.2.1:7 " in logged[-1]
 
 
 @pytest.mark.parametrize(
@@ -165,8 +187,8 @@ def test_id_is_shared_within_its_connection_only(flooded: Flooded) -> None:
 )
 def test_one_mistake_in_many_forms_is_one_mistake(flooded: Flooded, lines: Callable[[int], bytes]) -> None:
     """Else a client could fill the log, and the broker's memory, by making each mistake different."""
-    assert len(set(flooded.error_ids(*(lines(n) for n in range(200))))) == 1
-    assert len(flooded.logged()) == 1
+    assert len(set(flooded.error_ids(*(lines(n) for n in range(200))))) == LOGGED_ONE_BY_ONE
+    assert len(flooded.logged()) == LOGGED_ONE_BY_ONE
 
 
 def test_refused_publishes_are_one_mistake(caplog: pytest.LogCaptureFixture) -> None:
@@ -178,7 +200,7 @@ def test_refused_publishes_are_one_mistake(caplog: pytest.LogCaptureFixture) -> 
     broker.feed(client, b'm1 publish e1 d\nm2 publish e1\nm3 publish --confirm e2 d\nm4 send {"event": "e1"}\n')
     replies = [line.rpartition(b" ") for line in client.pending().splitlines()]
     assert [reply for reply, _, _ in replies] == [b"m%d error" % n for n in range(1, 5)]
-    (record,) = caplog.records
-    assert record.getMessage().startswith(f"error {replies[0][2].decode()} ")
-    assert "--max-memory" in record.getMessage()
+    for record, (_, _, error_id) in zip(caplog.records, replies, strict=True):
+        assert record.getMessage().startswith(f"error {error_id.decode()} ")
+        assert "--max-memory" in record.getMessage()
     assert broker.queues[b"q1"].ready_count == 1

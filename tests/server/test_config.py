@@ -237,8 +237,8 @@ def test_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_line_that_would_never_fit_in_memory() -> None:
-    line = mistake("--max-line", "1M", "--max-memory", "512K")
-    assert "1M" in line and "512K" in line
+    line = mistake("--max-line", "8M", "--max-memory", "4M")
+    assert "8M" in line and "4M" in line
 
 
 # ---- What people read

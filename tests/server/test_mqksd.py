@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sysconfig
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -213,3 +213,23 @@ def test_help_lists_every_option(start: Start) -> None:
     code, out, err = start("--help").result()
     assert (code, err) == (0, "")
     assert all(f"\n  {option.flag}" in out for option in OPTIONS)
+
+
+def test_what_was_sent_arrives_though_the_client_had_more_to_say(start: Start) -> None:
+    """To close with input unread would reset the connection, and the kernel would throw away what it was given."""
+    mqksd = start(MQKS_PORT="0")
+    with connect(mqksd.port()) as client:
+        requests = b"".join(b"p%d ping x\n" % n for n in range(100_000))
+        client.setblocking(False)
+        with suppress(BlockingIOError):
+            while requests:
+                requests = requests[client.send(requests) :]
+        mqksd.process.send_signal(signal.SIGTERM)
+        client.setblocking(True)
+        received = b""
+        while chunk := client.recv(1 << 20):
+            received += chunk
+    replies = received.split(b"\n")
+    assert replies.pop() == b""
+    assert replies == [b"p%d ok x" % n for n in range(len(replies))]
+    assert mqksd.result()[0] == 0

@@ -29,6 +29,7 @@ FLAWS = {
     3: "out of memory for a long line: --max-memory is reached",
 }
 SHOWN_OF_A_LINE = 1024
+LOGGED_ONE_BY_ONE = 10  # of one mistake, on one connection, in one second
 
 
 class Broker(Operations):
@@ -78,6 +79,12 @@ class Broker(Operations):
     def disconnect(self, client: Client) -> None:
         for consumer in list((client.consumers or {}).values()):
             self.leave(consumer, disconnected=True)
+        for reason, flood in (client.floods or {}).items():
+            self._end_flood(client, reason, flood)
+        if client.unfinished:
+            log.info(
+                "client %s went in the middle of a line: %d bytes of it are dropped", client.peer, client.unfinished
+            )
         self.core.detach(client)
         del self.clients[client]
 
@@ -115,23 +122,36 @@ class Broker(Operations):
         return self.exchange.inspect(event, data)
 
     def _fail(self, client: Client, request_id: bytes, line: bytes, bad: BadRequest) -> None:
-        """Tell the client an error_id and the log what it is; a flood of one mistake shares both for a second."""
+        """Tell the client an error_id and the log what it is; a flood of one mistake shares the last id logged."""
         self.errors += 1
         second = int(self.timers.clock())
         if client.floods is None:
             client.floods = {}
         flood = client.floods.get(bad.reason)
         if flood is None or flood.second != second:
-            unlogged = flood.unlogged if flood else 0
-            flood = client.floods[bad.reason] = Flood(second, self.new_dtid())
+            self._end_flood(client, bad.reason, flood)
+            flood = client.floods[bad.reason] = Flood(second)
+        if flood.logged < LOGGED_ONE_BY_ONE:
+            flood.logged += 1
+            flood.error_id = self.new_dtid()
             log.warning(
-                "error %s client=%s reason=%s line=%s%s",
+                "error %s client=%s reason=%s line=%s",
                 flood.error_id.decode(),
                 client.peer,
                 ascii(str(bad)),
                 ascii(line[:SHOWN_OF_A_LINE].decode("utf-8", "backslashreplace")),
-                f" (and {unlogged} more like it before)" if unlogged else "",
             )
         else:
             flood.unlogged += 1
         self.core.say(client, request_id + b" error " + flood.error_id + b"\n")
+
+    @staticmethod
+    def _end_flood(client: Client, reason: str, flood: Flood | None) -> None:
+        if flood is not None and flood.unlogged:
+            log.warning(
+                "error %s client=%s reason=%s was met %d times more in that second",
+                flood.error_id.decode(),
+                client.peer,
+                ascii(reason),
+                flood.unlogged,
+            )

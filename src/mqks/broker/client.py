@@ -8,10 +8,11 @@ from mqks.core.parts import Connection
 
 @dataclass
 class Flood:
-    """One mistake made again and again: those of one second share an id and a log line."""
+    """One mistake made again and again: beyond the first few of a second, the rest share an id and a log line."""
 
     second: int
-    error_id: bytes
+    error_id: bytes = b""
+    logged: int = 0
     unlogged: int = 0
 
 

@@ -11,6 +11,8 @@ from mqks.broker.patterns import Pattern, PatternIndex
 from mqks.broker.queue import Queue
 from mqks.core.hub import Core
 
+EVENT_COST = 400  # bytes of memory for a subscription, beside its name; measured, and rounded up
+
 
 class Exchange:
     def __init__(self, core: Core) -> None:
@@ -23,8 +25,10 @@ class Exchange:
             return False
         for event in sorted(queue.events - events):
             self._core.events.unbind(event, queue)
+            self._core.charge(-EVENT_COST - len(event))
         for event in sorted(events - queue.events):
             self._core.events.bind(event, queue)
+            self._core.charge(EVENT_COST + len(event))
         queue.events = events
         return True
 

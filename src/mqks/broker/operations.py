@@ -3,7 +3,7 @@
 Queues come into being when they are named and go when they are deleted or unused; their consumers are told of changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from mqks.broker import jsons
 from mqks.broker.bridge import MQKS, SEVX
@@ -14,6 +14,10 @@ from mqks.broker.queue import Queue
 from mqks.broker.timers import Timers
 from mqks.core.hub import Core
 from mqks.core.parts import Consumer
+
+# Bytes of memory, beside the names; measured, and rounded up.
+QUEUE_COST = 800
+CONSUMER_COST = 600
 
 
 class Operations:
@@ -30,6 +34,12 @@ class Operations:
         if self.core.full:
             raise BadRequest("out of memory: --max-memory is reached, consume or delete some queue first")
 
+    def check_growth(self, name: bytes, events: Iterable[bytes] = ()) -> None:
+        """When memory is full one may still consume, but not make queues or subscriptions."""
+        queue = self.queues.get(name)
+        if queue is None or not queue.events.issuperset(events):
+            self.check_memory()
+
     # ── queues ──
 
     def queue(self, name: bytes) -> Queue:
@@ -37,15 +47,18 @@ class Operations:
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = Queue(name)
+            self.core.charge(QUEUE_COST + len(name))
         return queue
 
     def delete_queue(self, queue: Queue) -> None:
         for consumer in self.core.delete_queue(queue):
+            self.core.charge(-CONSUMER_COST - len(consumer.id))
             self.core.tell(consumer)
         self.timers.cancel(queue)
         self.exchange.set_events(queue, set())
         self.exchange.set_pattern(queue, None)
         del self.queues[queue.name]
+        self.core.charge(-QUEUE_COST - len(queue.name))
 
     def set_unused(self, queue: Queue, seconds: float | None) -> bool:
         """A consumer states when its queue may go; answers whether that changed anything."""
@@ -89,6 +102,7 @@ class Operations:
         consumer = self.consumer(client, consumer_id)
         if consumer is None:
             consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
+            self.core.charge(CONSUMER_COST + len(consumer_id))
         else:
             self.core.change(consumer, dialect, manual_ack, prefetch)
         self.timers.cancel(queue)
@@ -96,6 +110,7 @@ class Operations:
 
     def leave(self, consumer: Consumer, disconnected: bool = False) -> None:
         self.core.leave(consumer, disconnected)
+        self.core.charge(-CONSUMER_COST - len(consumer.id))
         queue = consumer.queue
         assert isinstance(queue, Queue)
         self._watch_unused(queue)

@@ -23,6 +23,11 @@ cdef class Connection:
         buffer.release(&self.out, &uncounted)
 
     @property
+    def unfinished(self):
+        """Bytes of a line whose end has not come."""
+        return self.partial.tail
+
+    @property
     def pending_size(self):
         return waiting(self)
 

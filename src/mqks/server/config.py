@@ -97,7 +97,7 @@ PATH = Kind("PATH", parse_path)
 LEVEL = word("LEVEL", "debug", "info", "warning", "error")
 SWITCH = Kind("", parse_switch, lambda value: str(value).lower(), toml=bool)
 LINE_SIZE = size(64, 1 << 30)
-MEMORY_SIZE = size(1 << 16, 1 << 60)
+MEMORY_SIZE = size(4 << 20, 1 << 50)  # with less, what the broker keeps at rest would fill it
 
 
 # ---- The options
@@ -161,7 +161,7 @@ class Config:
         config = cls(**((from_file(path) if path else {}) | environment | flags))
         if config.max_line > config.max_memory:
             line, memory = show_size(config.max_line), show_size(config.max_memory)
-            raise ConfigError(f"max_line ({line}) is above max_memory ({memory}); lower --max-line to fit in it")
+            raise ConfigError(f"max_line ({line}) is above max_memory ({memory}); lower one or raise the other")
         return config
 
 
@@ -198,7 +198,7 @@ OPTIONS = [Option(each.name, each.default, **each.metadata) for each in fields(C
 IN_FILE = {option.name: option for option in OPTIONS if option.name != "config"}
 IN_ENVIRONMENT = {option.env: option for option in OPTIONS}
 IN_TOML = {str: "text in quotes", int: "a number, or text in quotes", bool: "true or false"}
-OF_OTHERS = {"MQKS_URL", "MQKS_SANITIZE"}  # read by clients, and by setup.py
+OF_OTHERS = {"MQKS_URL", "MQKS_SANITIZE", "MQKS_EXAMPLES", "MQKS_SEED"}  # read by clients, setup.py and tests
 
 
 # ---- The places that options come from

@@ -29,6 +29,7 @@ def _queue_and_events(words: Words) -> tuple[bytes, list[bytes]]:
 def consume(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
     words = parse(data, CONSUME, lists=(b"--add",))
     name, events = _queue_and_events(words)
+    broker.check_growth(name, (*events, *words.lists.get(b"--add", ())))
     queue = broker.queue_to_consume(client, request_id, name)
     broker.join(
         client,
@@ -80,6 +81,7 @@ def subscribe(broker: Operations, client: Client, request_id: bytes, data: bytes
 
 
 def _bind(broker: Operations, client: Client, request_id: bytes, words: Words, name: bytes, wanted: set[bytes]) -> None:
+    broker.check_growth(name, wanted)
     queue = broker.queue(name)
     if broker.exchange.set_events(queue, wanted):
         broker.tell_update(queue)

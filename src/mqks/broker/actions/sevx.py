@@ -72,7 +72,9 @@ def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
     pattern = Pattern(request["pattern"])
     unused = _unused(request)
     manual_ack = _flag(request, "manual_ack")
-    queue = broker.queue_to_consume(client, request_id, _name(request, "queue"))
+    name = _name(request, "queue")
+    broker.check_growth(name)
+    queue = broker.queue_to_consume(client, request_id, name)
     consumer = broker.join(client, request_id, queue, SEVX, manual_ack, int(words.flags.get(b"--prefetch", 0)))
     if not pattern.same_as(queue.pattern):
         broker.exchange.set_pattern(queue, pattern)
