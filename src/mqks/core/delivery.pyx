@@ -139,6 +139,8 @@ cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t seque
     cdef char* after_id = <char*>memchr(line, 32, segment.data + segment.size - line)
     cdef char* end = <char*>memchr(after_id, 10, segment.data + segment.size - after_id)
     cdef char* rest = NULL
+    cdef const char* between = NULL
+    cdef size_t between_size = 0
     cdef size_t prefix_size = PyBytes_GET_SIZE(c.prefix)
     cdef size_t id_size = after_id - line
     cdef size_t size
@@ -150,27 +152,23 @@ cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t seque
         # Never retried, and in the consumer's own dialect: the line's own text serves.
         if after_id[1] == 112 and c.dialect == MQKS:            # p of publish
             rest = after_id + 9
-            size = prefix_size + id_size + 7 + (end - rest) + 1
-            to = out_room(core, connection, size)
-            copy_short(to, PyBytes_AS_STRING(c.prefix), prefix_size)
-            to += prefix_size
-            copy_short(to, line, id_size)
-            to += id_size
-            memcpy(to, b" event=", 7)
-            memcpy(to + 7, rest, end + 1 - rest)
-            connection.out.tail += size
+            between = b" event="
+            between_size = 7
         elif after_id[1] == 115 and c.dialect == SEVX:          # s of send
             rest = after_id + 6
-            size = prefix_size + id_size + 1 + (end - rest) + 1
-            to = out_room(core, connection, size)
-            copy_short(to, PyBytes_AS_STRING(c.prefix), prefix_size)
-            to += prefix_size
-            copy_short(to, line, id_size)
-            to += id_size
-            to[0] = 32
-            memcpy(to + 1, rest, end + 1 - rest)
-            connection.out.tail += size
-    if rest == NULL:
+            between = b" "
+            between_size = 1
+    if rest != NULL:
+        size = prefix_size + id_size + between_size + (end + 1 - rest)
+        to = out_room(core, connection, size)
+        copy_short(to, PyBytes_AS_STRING(c.prefix), prefix_size)
+        to += prefix_size
+        copy_short(to, line, id_size)
+        to += id_size
+        copy_short(to, between, between_size)
+        memcpy(to + between_size, rest, end + 1 - rest)
+        connection.out.tail += size
+    else:
         body = core.handler.render(line[:end - line], c.dialect, retry_of(q, item))
         body = c.prefix + body + b"\n"
         core.write(connection, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))

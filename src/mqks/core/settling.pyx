@@ -15,6 +15,8 @@ from mqks.core.routing cimport Router, soil
 from mqks.core.tail cimport let_go
 from mqks.core.unsettled cimport NONE, Unsettled
 
+ctypedef int (*Settlement)(Settler core, Consumer c, uint64_t number) except -1
+
 
 cdef class Settler(Router):
     def join(self, Connection c, bytes id, Queue q, int dialect, bint manual_ack, size_t prefetch):
@@ -87,53 +89,17 @@ cdef class Settler(Router):
 
     def ack(self, Consumer c, bytes id):
         """Settle the first delivery of this message id, or all that have left (None)."""
-        cdef uint64_t number
-        cdef uint64_t last
-        if not c.manual_ack:
-            return
-        if id is not None:
-            self.ack_id(c, PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id))
-            return
-        unsettled.drop_index(&c.ring, &self.memory)
-        number = c.ring.head
-        last = c.ring.tail
-        while number < last and c.ring.live:
-            if has_left(c, number):
-                settle(self, c, number)
-                self.acked += 1
-                c.queue.acked += 1
-            number += 1
-        soil(self, c.queue)
+        by_hand(self, c, id, acknowledge)
 
     def reject(self, Consumer c, bytes id):
         """Put the first delivery of this message id, or all that have left (None), at the tail of the queue."""
-        cdef uint64_t number
-        cdef uint64_t last
-        if not c.manual_ack:
-            return
-        if id is not None:
-            number = unsettled.take_id(
-                &c.ring, &self.memory, self.tail, self.seed, PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id)
-            )
-            if number != NONE:
-                to_tail(self, c, number)
-        else:
-            unsettled.drop_index(&c.ring, &self.memory)
-            number = c.ring.head
-            last = c.ring.tail
-            while number < last and c.ring.live:
-                if has_left(c, number):
-                    to_tail(self, c, number)
-                number += 1
-        soil(self, c.queue)
+        by_hand(self, c, id, to_tail)
 
     cdef bint ack_id(self, Consumer c, const char* id, size_t size) except -1:
         cdef uint64_t number = unsettled.take_id(&c.ring, &self.memory, self.tail, self.seed, id, size)
         if number == NONE:
             return False
-        settle(self, c, number)
-        c.queue.acked += 1
-        self.acked += 1
+        acknowledge(self, c, number)
         if c.prefetch:
             soil(self, c.queue)
         return True
@@ -195,6 +161,37 @@ cdef int settle(Settler core, Consumer c, uint64_t number) except -1:
     """Done with this delivery. The caller has taken it out of the ring's index."""
     let_item_go(core, c.queue, unsettled.slot(&c.ring, number).item)
     unsettled.settled(&c.ring, &core.memory, number)
+    return 0
+
+
+cdef int by_hand(Settler core, Consumer c, bytes id, Settlement settlement) except -1:
+    """Do this with the first delivery of a message id, or with all that have left (None), in the order of delivery."""
+    cdef uint64_t number
+    cdef uint64_t last
+    if not c.manual_ack:
+        return 0
+    if id is not None:
+        number = unsettled.take_id(
+            &c.ring, &core.memory, core.tail, core.seed, PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id)
+        )
+        if number != NONE:
+            settlement(core, c, number)
+    else:
+        unsettled.drop_index(&c.ring, &core.memory)
+        number = c.ring.head
+        last = c.ring.tail
+        while number < last and c.ring.live:
+            if has_left(c, number):
+                settlement(core, c, number)
+            number += 1
+    soil(core, c.queue)
+    return 0
+
+
+cdef int acknowledge(Settler core, Consumer c, uint64_t number) except -1:
+    settle(core, c, number)
+    c.queue.acked += 1
+    core.acked += 1
     return 0
 
 
