@@ -4,10 +4,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.running import RunningBroker, running_broker
 
 Brokers = Callable[..., RunningBroker]
+
+# A slow machine is not a failure, and a failure says how to repeat it.
+settings.register_profile("mqks", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mqks")
 
 
 @pytest.fixture(scope="session")
