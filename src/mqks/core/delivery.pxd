@@ -8,7 +8,11 @@ from mqks.core.settling cimport Settler
 
 cdef class Deliverer(Settler):
     cdef readonly uint64_t delivered
+    cdef list serving                   # the queues of this round
+    cdef Py_ssize_t served              # how many of them have had their turn
     cdef bint can_resume                # one whose bytes wait has read its replies
 
+    cdef bint begin_round(self) except -1
+    cdef Queue serve_next(self)
     cdef int serve(self, Queue q) except -1
     cdef int took(self, Connection c, size_t size) except -1

@@ -22,20 +22,36 @@ from mqks.core.unsettled cimport Unsettled
 
 
 cdef class Deliverer(Settler):
+    def __cinit__(self):
+        self.serving = []
+
     def deliver(self):
         """The end of a turn: give what is ready to consumers with room. False if there was nothing to do."""
-        cdef list queues = self.dirty_queues
-        cdef Py_ssize_t i = 0
-        if not queues:
+        if not self.begin_round():
             return False
-        self.dirty_queues = []
-        try:
-            while i < PyList_GET_SIZE(queues):
-                i += 1
-                self.serve(<Queue>PyList_GET_ITEM(queues, i - 1))
-        finally:
-            self.dirty_queues += queues[i:]     # none, unless something went wrong
+        while self.serve_next() is not None:
+            pass
         return True
+
+    cdef bint begin_round(self) except -1:
+        """A round serves the queues that are dirty now. One that something cut short goes on where it was."""
+        if self.served == PyList_GET_SIZE(self.serving):
+            self.serving = self.dirty_queues
+            self.served = 0
+            self.dirty_queues = []
+        return PyList_GET_SIZE(self.serving) > 0
+
+    cdef Queue serve_next(self):
+        """Serve the next queue of the round and answer it; None: the round is over."""
+        cdef Queue q
+        if self.served == PyList_GET_SIZE(self.serving):
+            self.serving = []
+            self.served = 0
+            return None
+        q = <Queue>PyList_GET_ITEM(self.serving, self.served)
+        self.served += 1
+        self.serve(q)
+        return q
 
     cdef int serve(self, Queue q) except -1:
         """Give what is ready to those who have room."""
@@ -97,14 +113,13 @@ cdef class Deliverer(Settler):
                         self.tell(consumer)
             if c.unread.tail:
                 self.can_resume = True
-        if waiting(c) < self.high_water:
-            if c.starved:
-                some = c.starved
-                c.starved = []
-                for consumer in some:
-                    consumer.starved = False
-                    if not consumer.gone:
-                        soil(self, consumer.queue)
+        if c.starved and waiting(c) < self.high_water:
+            some = c.starved
+            c.starved = []
+            for consumer in some:
+                consumer.starved = False
+                if not consumer.gone:
+                    soil(self, consumer.queue)
         return 0
 
 

@@ -210,25 +210,19 @@ cdef class Poller:
         return foreign
 
     cdef int deliver(self) except -1:
-        """As `Core.deliver`, but a connection that got much from one queue is sent it at once: while it is in the cache, and
-        so that the next one can have its buffer."""
-        cdef list queues = self.core.dirty_queues
-        cdef Py_ssize_t i = 0
+        """A round in which a connection that got much from one queue is sent it at once: while it is in the cache, and so
+        that the next one can have its buffer."""
         cdef Queue q
         cdef Connection c
-        self.core.dirty_queues = []
-        try:
-            while i < PyList_GET_SIZE(queues):
-                q = <Queue>PyList_GET_ITEM(queues, i)
-                i += 1
-                self.core.serve(q)
-                if PyList_GET_SIZE(q.consumers) == 1:
-                    c = (<Consumer>PyList_GET_ITEM(q.consumers, 0)).connection
-                    if waiting(c) >= MUCH and not c.interest & EPOLLOUT:
-                        self.flush(c)
-        finally:
-            self.core.dirty_queues += queues[i:]        # none, unless something went wrong
-        return 0
+        self.core.begin_round()
+        while True:
+            q = self.core.serve_next()
+            if q is None:
+                return 0
+            if PyList_GET_SIZE(q.consumers) == 1:
+                c = (<Consumer>PyList_GET_ITEM(q.consumers, 0)).connection
+                if waiting(c) >= MUCH and not c.interest & EPOLLOUT:
+                    self.flush(c)
 
     def drain(self, list connections):
         """Read nothing more; go on sending what is buffered."""

@@ -127,8 +127,8 @@ def delete_receiver(broker: Operations, client: Client, request_id: bytes, data:
 
 
 def ping(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
-    _request(data, ("data",))
     _, text = before_json(data, CONFIRM)
+    _request(text, ("data",))
     broker.core.say(client, request_id + b" ok " + text + b"\n")
 
 
