@@ -1,5 +1,5 @@
 # Two commands: `make run` and `make test`. Both set up .venv first, if needed.
-.PHONY: help run test lint types install test-asan bench clean
+.PHONY: help run test lint types install test-asan test-crash bench clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -30,7 +30,18 @@ test-asan: install  ## the tests that reach the core, on a build with AddressSan
 	@MQKS_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-lib build/asan --build-temp build/asan-objects
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=build/asan \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
-	$(BIN)/python -m pytest -q --timeout=600 tests/broker tests/server tests/test_dialogues.py
+	$(BIN)/python -m pytest -q --timeout=600 tests/broker tests/server tests/journal tests/sim \
+	  tests/test_dialogues.py
+
+.PHONY: sim
+sim: SEEDS ?= 10000
+sim: JOBS ?= $(shell nproc)
+sim: install  ## simulate the broker with crashes and bad disks (SEEDS=100000, JOBS=2, FIRST=0)
+	@$(BIN)/python -m tests.sim --seeds $(or $(FIRST),0):$$(( $(or $(FIRST),0) + $(SEEDS) )) --jobs $(JOBS)
+
+test-crash: KILLS ?= 200
+test-crash: install  ## kill -9 the broker under load, 200 times (KILLS=…, ARGS="--seed=…")
+	$(BIN)/python -m tests.crash.harness --kills=$(KILLS) $(ARGS)
 
 bench: install  ## measure beside NATS, Redis and a plain copy (ARGS="--quick" for a look)
 	@$(BIN)/python -m benchmarks $(ARGS)

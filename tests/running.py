@@ -1,7 +1,8 @@
 """A real `mqksd` for tests: its process, its log, and connections on which dialogues are played.
 
-    with running_broker("--max-line=100") as broker:
+    with running_broker("--max-line=100") as broker:            # in memory
         socket.create_connection(("127.0.0.1", broker.port))
+    with running_broker(fsync="never") as broker: ...           # with a journal, in a folder that goes with it
 
 It touches a process, its stderr, sockets on loopback and a temporary folder, and leaves none of them behind.
 """
@@ -78,13 +79,13 @@ class RunningBroker:
 
 
 @contextlib.contextmanager
-def running_broker(*flags: str) -> Iterator[RunningBroker]:
-    """Start `mqksd` in memory on a free port, in an empty folder; `flags` come last, so they win."""
+def running_broker(*flags: str, fsync: str | None = None) -> Iterator[RunningBroker]:
+    """Start `mqksd` on a free port, in an empty folder: in memory, or with a journal where a mode of fsync is named."""
     if not MQKSD.exists():
         raise FileNotFoundError(f"{MQKSD} is not there: run `make install`")
     with tempfile.TemporaryDirectory(prefix="mqksd-") as folder:
         process = subprocess.Popen(
-            [str(MQKSD), "--memory", "--port=0", "--http-port=0", *flags],
+            [str(MQKSD), f"--fsync={fsync}" if fsync else "--memory", "--port=0", "--http-port=0", *flags],
             cwd=folder,
             env={name: value for name, value in os.environ.items() if not name.startswith("MQKS_")},
             stdin=subprocess.DEVNULL,

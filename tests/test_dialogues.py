@@ -60,9 +60,11 @@ class ModelWire:
         return error_id == ERROR_ID
 
 
+@pytest.mark.parametrize("fsync", [None, "never"], ids=["memory", "journal"])
 @pytest.mark.parametrize("played", DIALOGUES, ids=lambda each: each.name)
-def test_over_sockets(played: Dialogue, shared_broker: Brokers) -> None:
-    with SocketWire(shared_broker(*played.flags)) as wire:
+def test_over_sockets(played: Dialogue, fsync: str | None, shared_broker: Brokers) -> None:
+    """In memory, and with a journal that nobody waits for, so that replies come in the same order."""
+    with SocketWire(shared_broker(*played.flags, fsync=fsync)) as wire:
         dialogue.play(played, wire)
 
 

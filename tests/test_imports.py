@@ -16,9 +16,10 @@ SRC = Path(__file__).parents[1] / "src"
 MAY_IMPORT: dict[str, set[str]] = {
     "mqks": set(),
     "mqks.core": set(),
-    "mqks.broker": {"mqks", "mqks.core"},
-    "mqks.server": {"mqks", "mqks.core", "mqks.broker"},
-    "mqks.cli": {"mqks", "mqks.server"},
+    "mqks.broker": {"mqks", "mqks.core", "mqks.journal"},
+    "mqks.server": {"mqks", "mqks.core", "mqks.journal", "mqks.broker"},
+    "mqks.journal": {"mqks", "mqks.core"},
+    "mqks.cli": {"mqks", "mqks.server", "mqks.journal"},
 }
 
 CYTHON_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+)?c?import[ \t]+(\([^)]*\)|[^#\n;]+)", re.MULTILINE)

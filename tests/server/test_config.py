@@ -21,6 +21,12 @@ OTHER: dict[str, tuple[str, object]] = {
     "http_port": ("0", 0),
     "data": ("/var/lib/mqks", Path("/var/lib/mqks")),
     "memory": ("true", True),
+    "fsync": ("interval=250", "interval=250"),
+    "segment_size": ("1M", 1 << 20),
+    "retain_bytes": ("10G", 10 << 30),
+    "retain_age": ("12h", 43200.0),
+    "restart_grace": ("1.5", 1.5),
+    "salvage": ("true", True),
     "max_line": ("64K", 65536),
     "max_connections": ("12", 12),
     "max_memory": ("2G", 2 << 30),
@@ -147,6 +153,19 @@ def test_switch_off(text: str) -> None:
     assert load(environ={"MQKS_MEMORY": text}).memory is False
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0.0), ("90", 90.0), ("1.25", 1.25), ("90s", 90.0), ("15m", 900.0), ("1.5H", 5400.0), ("7d", 604800.0)],
+)
+def test_times(text: str, seconds: float) -> None:
+    assert load("--retain-age", text).retain_age == seconds
+
+
+@pytest.mark.parametrize("text", ["always", "never", "interval", "interval=1", "INTERVAL=500"])
+def test_fsync(text: str) -> None:
+    assert load("--fsync", text).fsync == text.lower()
+
+
 # ---- Mistakes
 
 
@@ -157,6 +176,13 @@ def test_switch_off(text: str) -> None:
         *[("max_line", text) for text in ("63", "2G", "1MB", "1.5M", "K", "-1", "1 M", "1\u212a", "9" * 5000)],
         *[("max_connections", text) for text in ("0", "1000001")],
         *[("max_memory", text) for text in ("4", "999999999T")],
+        *[
+            ("fsync", text)
+            for text in ("sometimes", "never=1", "interval=", "interval=0", "interval=1s", "interval=-1")
+        ],
+        *[("segment_size", text) for text in ("1K", "2T")],
+        *[("retain_bytes", text) for text in ("-1", "all")],
+        *[("retain_age", text) for text in ("-1", "7w", "d", "1e3", "inf", "1.2345")],
         *[("log_level", text) for text in ("loud", "warn ing\nx")],
         *[("host", text) for text in ("a b", "a\nb")],
     ],
@@ -178,6 +204,8 @@ def test_bad_values_say_what_would_be_right() -> None:
     assert mistake("--port", "70000") == "--port: '70000' will not do; give a number from 0 to 65535"
     assert mistake("--max-line", "3") == "--max-line: '3' will not do; give a size from 64 to 1G, such as 65536 or 64K"
     assert "debug, info, warning, error" in mistake("--log-level", "loud")
+    assert "90, 15m, 12h or 7d" in mistake("--retain-age", "a week")
+    assert "interval=500" in mistake("--fsync", "often")
     assert "true or false" in mistake(environ={"MQKS_MEMORY": "maybe"})
 
 

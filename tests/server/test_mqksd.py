@@ -18,7 +18,7 @@ from mqks.server.config import OPTIONS, Config
 
 MQKSD = Path(sysconfig.get_path("scripts")) / "mqksd"
 LISTENING = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info mqksd \S+ listening on 127\.0\.0\.1:(\d+), messages in memory\n"
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info mqksd \S+ listening on 127\.0\.0\.1:(\d+), messages in (.+)\n"
 )
 STOPPING = pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=lambda stop: stop.name)
 
@@ -43,11 +43,15 @@ class Mqksd:
 
     def port(self) -> int:
         """Waits until it listens."""
+        return int(self.listening()[1])
+
+    def listening(self) -> re.Match[str]:
+        """The line that says where it listens, and where messages are."""
         assert self.process.stderr
         said = ""
         for line in self.process.stderr:
             if found := LISTENING.fullmatch(line):
-                return int(found[1])
+                return found
             said += line
         raise AssertionError(f"mqksd ended without listening:\n{said}")
 
@@ -104,13 +108,24 @@ def test_runs_without_flags_in_an_empty_folder_until_stopped(start: Start, stop:
         assert read_all(client) == b""
 
 
-def test_says_in_one_line_where_it_listens(start: Start) -> None:
-    mqksd = start("--port", "0")
-    port = mqksd.port()
+@pytest.mark.parametrize(
+    ("flags", "kept"),
+    [
+        ([], "mqks-data, fsync always"),
+        (["--data=d1", "--fsync=interval=50"], "d1, fsync interval=50"),
+        (["--memory"], "memory"),
+    ],
+)
+def test_says_in_one_line_where_it_listens_and_where_messages_are(
+    start: Start, tmp_path: Path, flags: list[str], kept: str
+) -> None:
+    mqksd = start("--port", "0", *flags)
+    said = mqksd.listening()
     mqksd.process.terminate()
     _, out, err = mqksd.result()
-    assert port > 0
+    assert int(said[1]) > 0 and said[2] == kept
     assert out == "" and "listening" not in err
+    assert [each.name for each in tmp_path.iterdir()] == ([] if kept == "memory" else [kept.partition(",")[0]])
 
 
 def test_sighup_is_harmless(start: Start) -> None:

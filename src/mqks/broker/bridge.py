@@ -18,7 +18,7 @@ def event_name(content: dict[str, Any]) -> bytes:
     return encoded if is_event(encoded) else b""
 
 
-def _name_in(text: bytes) -> bytes:
+def name_in(text: bytes) -> bytes:
     try:
         return event_name(jsons.loads(text))
     except ValueError:  # it was JSON when it came, but nested so deeply that here there is less room for it
@@ -59,7 +59,7 @@ def render(line: bytes, dialect: int, retry: int) -> bytes:
         text = rest if action == b"send" else _as_json(*rest.split(b" ", 1))
         return message_id + b" " + _with_retry(text, retry)
     if action == b"send":
-        event, data = _name_in(rest), rest
+        event, data = name_in(rest), rest
     else:
         event, data = rest.split(b" ", 1)
     return b"%s event=%s%s %s" % (message_id, event, b",retry=%d" % retry if retry else b"", data)

@@ -9,17 +9,21 @@ import random
 import secrets
 import time
 from collections.abc import Callable
+from typing import Any
 
 from mqks.broker.actions import find
 from mqks.broker.bridge import render
 from mqks.broker.client import Client, Flood
 from mqks.broker.dtid import Dtids
+from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest, show
+from mqks.broker.history import Histories
 from mqks.broker.names import is_name
-from mqks.broker.operations import Operations
 from mqks.broker.queue import Queue
 from mqks.core.hub import Core
 from mqks.core.parts import Connection
+from mqks.journal.disk import Disk
+from mqks.journal.journal import Options
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +36,7 @@ SHOWN_OF_A_LINE = 1024
 LOGGED_ONE_BY_ONE = 10  # of one mistake, on one connection, in one second
 
 
-class Broker(Operations):
+class Broker(Durable):
     def __init__(
         self,
         *,
@@ -42,7 +46,10 @@ class Broker(Operations):
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         seed: int | None = None,
+        disk: Disk | None = None,
+        **options: Any,
     ) -> None:
+        """With a disk, `recover` comes first; the options are those of the journal."""
         rng = random.Random(secrets.randbits(64) if seed is None else seed)
         core = Core(
             self,
@@ -51,8 +58,8 @@ class Broker(Operations):
             high_water=high_water,
             seed=secrets.randbits(64) if seed is None else seed,
         )
-        super().__init__(core, clock)
-        self.new_dtid = Dtids(wall, rng)
+        super().__init__(core, clock, wall, Dtids(wall, rng), disk, Options(**options))
+        self.histories = Histories(self)
 
     # ── the door ──
 
@@ -70,7 +77,15 @@ class Broker(Operations):
         """The end of a turn: what was fed is answered, now messages go out."""
         for client in self.core.resumable():
             self.core.resume(client)
+        self.core.write_out()
         self.core.deliver()
+        self.core.write_out()
+        self.pump()
+
+    def pump(self) -> None:
+        """Those who read history and have taken what they were sent get more."""
+        if roomy := self.core.take_roomy():
+            self.histories.pump(roomy)
 
     def sent(self, client: Client, size: int) -> None:
         """So many bytes of what was pending have left."""
@@ -79,6 +94,7 @@ class Broker(Operations):
     def disconnect(self, client: Client) -> None:
         for consumer in list((client.consumers or {}).values()):
             self.leave(consumer, disconnected=True)
+        self.histories.forget(client)
         for reason, flood in (client.floods or {}).items():
             self._end_flood(client, reason, flood)
         if client.unfinished:

@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 
 from mqks import __version__
 from mqks.broker.client import Client
+from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
 from mqks.broker.operations import Operations
 from mqks.broker.queue import Queue
 from mqks.broker.safe_eval import evaluate
 from mqks.broker.views import EvalError, Table, View, to_json, to_text
 from mqks.core.parts import Consumer
-
-DURABILITY = "memory"
 
 
 def text(name: bytes) -> str:
@@ -206,11 +205,36 @@ def _as_dict(view: View, but: tuple[str, ...] = ()) -> dict[str, Any]:
     return {field: getattr(view, field) for field in view.fields if field not in but}
 
 
-def stats(broker: Operations) -> dict[str, Any]:
+def _journal(broker: Durable) -> dict[str, Any]:
+    """What is on disk, and how safely."""
+    journal = broker.journal
+    if journal is None:
+        return {"durability": "memory"}
+    now = broker.wall()
+    return {
+        "durability": journal.options.fsync,
+        "journal": {
+            "earliest": journal.segments.earliest,
+            "written": broker.core.written_position,
+            "synced": broker.core.synced,
+            "segments": len(journal.segments.starts),
+            "bytes": journal.segments.total,
+            "syncs": journal.syncs,
+            "full": journal.full,
+            "holds": {
+                name: {"position": hold.position, "seconds": round(hold.expires - now, 3)}
+                for name, hold in journal.retention.holds.items()
+                if hold.expires > now
+            },
+        },
+    }
+
+
+def stats(broker: Durable) -> dict[str, Any]:
     """All figures at once, as JSON-ready values."""
     state = StateView(broker)
     return {
         **_as_dict(state, but=("queues", "consumers", "events", "clients")),
-        "durability": DURABILITY,
+        **_journal(broker),
         "queues": {text(q.name): _as_dict(QueueView(q), but=("name",)) for q in broker.queues.values()},
     }

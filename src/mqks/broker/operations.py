@@ -30,7 +30,10 @@ class Operations:
         self.errors = 0
         self.started = clock()
 
-    def check_memory(self) -> None:
+    def check_room(self) -> None:
+        """May more be taken?"""
+        if self.core.refusing:
+            raise BadRequest("the disk takes no more: see the log of the broker")
         if self.core.full:
             raise BadRequest("out of memory: --max-memory is reached, consume or delete some queue first")
 
@@ -38,7 +41,7 @@ class Operations:
         """When memory is full one may still consume, but not make queues or subscriptions."""
         queue = self.queues.get(name)
         if queue is None or not queue.events.issuperset(events):
-            self.check_memory()
+            self.check_room()
 
     # ── queues ──
 
@@ -57,6 +60,7 @@ class Operations:
         self.timers.cancel(queue)
         self.exchange.set_events(queue, set())
         self.exchange.set_pattern(queue, None)
+        self.forget(queue)
         del self.queues[queue.name]
         self.core.charge(-QUEUE_COST - len(queue.name))
 
@@ -73,16 +77,24 @@ class Operations:
         if queue.unused != seconds:
             queue.unused = seconds
             self.tell_update(queue)
-        self._watch_unused(queue)
+        self.keep(queue)
+        self.watch_unused(queue)
 
-    def _watch_unused(self, queue: Queue) -> None:
+    def watch_unused(self, queue: Queue, at_least: float = 0.0) -> None:
         """If the queue has no consumers, it goes at once or after its time."""
         if queue.consumers or queue.unused is None:
             return
-        if queue.unused == 0:
+        wait = max(queue.unused, at_least)
+        if wait == 0:
             self.delete_queue(queue)
         else:
-            self.timers.set(queue, queue.unused, lambda: self.delete_queue(queue))
+            self.timers.set(queue, wait, lambda: self.delete_queue(queue))
+
+    def keep(self, queue: Queue) -> None:
+        """The queue is new or may have changed: whoever has a journal writes it down."""
+
+    def forget(self, queue: Queue) -> None:
+        """The queue is gone: likewise."""
 
     # ── consumers ──
 
@@ -113,7 +125,7 @@ class Operations:
         self.core.charge(-CONSUMER_COST - len(consumer.id))
         queue = consumer.queue
         assert isinstance(queue, Queue)
-        self._watch_unused(queue)
+        self.watch_unused(queue)
 
     # ── telling consumers ──
 

@@ -1,14 +1,16 @@
 """A queue as the broker's policy sees it: what it is subscribed to and when it goes. Its messages are the core's."""
 
+from mqks.broker import jsons
 from mqks.broker.patterns import Pattern
 from mqks.core.parts import Queue as CoreQueue
 
 
 class Queue(CoreQueue):
-    __slots__ = ("_events", "_unused", "_update", "name", "pattern", "unused_is_sticky")
+    __slots__ = ("_events", "_unused", "_update", "kept", "name", "pattern", "unused_is_sticky")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
+        self.kept = b""  # its definition, as the journal has it
         self._update: bytes | None = None
         self.events = set()
         self.pattern: Pattern | None = None
@@ -42,6 +44,15 @@ class Queue(CoreQueue):
                 words.append(b"--delete-queue-when-unused" + (b"=" + _decimal(self.unused) if self.unused else b""))
             self._update = b" ".join(words)
         return self._update + (b" --manual-ack" if manual_ack else b"")
+
+    def definition(self) -> bytes:
+        """All that it is, but for its messages, as the journal has it."""
+        text = self.update_text(manual_ack=False)
+        if self.unused_is_sticky:
+            text += b" --sticky"
+        if self.pattern is not None:
+            text += b" --pattern " + jsons.dumps(self.pattern.content)
+        return text
 
 
 def _decimal(seconds: float) -> bytes:

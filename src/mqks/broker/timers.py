@@ -21,6 +21,9 @@ class Timers:
             self._heap = [entry for entry in self._heap if self._is_live(entry)]
             heapq.heapify(self._heap)
 
+    def is_set(self, key: Hashable) -> bool:
+        return key in self._live
+
     def cancel(self, key: Hashable) -> None:
         self._live.pop(key, None)
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from mqks.broker.errors import BadRequest, show
 from mqks.broker.names import check_name
@@ -10,8 +11,7 @@ from mqks.broker.names import check_name
 AT_ONCE = 0.0
 _DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,15})?")
 
-FlagValue = bool | int | float
-FlagParser = Callable[[bytes | None], FlagValue]
+FlagParser = Callable[[bytes | None], Any]
 
 
 def switch(value: bytes | None) -> bool:
@@ -35,6 +35,12 @@ def count(value: bytes | None) -> int:
     return int(value)
 
 
+def text(value: bytes | None) -> bytes:
+    if not value:
+        raise BadRequest("this flag needs a value")
+    return value
+
+
 Flags = Mapping[bytes, FlagParser]
 CONFIRM: Flags = {b"--confirm": switch}
 
@@ -45,7 +51,7 @@ class Words:
 
     plain: list[bytes] = field(default_factory=list)
     lists: dict[bytes, list[bytes]] = field(default_factory=dict)
-    flags: dict[bytes, FlagValue] = field(default_factory=dict)
+    flags: dict[bytes, Any] = field(default_factory=dict)
 
     @property
     def confirm(self) -> bool:

@@ -10,6 +10,7 @@ import socket
 import sys
 
 from mqks.cli import logs
+from mqks.journal import JournalError
 from mqks.server.app import serve
 from mqks.server.config import Config, ConfigError
 
@@ -21,7 +22,11 @@ ADVICE = {
 }
 
 
-def explain(error: OSError, config: Config) -> str:
+def explain(error: OSError | JournalError, config: Config) -> str:
+    if isinstance(error, JournalError):
+        return f"{config.data}: {error}"
+    if isinstance(error, BlockingIOError) and error.filename:
+        return f"{config.data} is {error.strerror}, another broker; stop it or choose --data"
     if isinstance(error, socket.gaierror):
         return f"{config.host} is not a host that can be found; choose --host"
     advice = None if error.filename else ADVICE.get(error.errno or 0)  # a file's error is not about the port
@@ -37,7 +42,7 @@ def main() -> int:
     logs.set_up(config.log_level)
     try:
         return serve(config)
-    except OSError as error:
+    except (OSError, JournalError) as error:
         logging.error(explain(error, config))
         logging.debug("where it happened", exc_info=True)
         return 1

@@ -10,9 +10,13 @@ cdef class Deliverer(Settler):
     cdef readonly uint64_t delivered
     cdef list serving                   # the queues of this round
     cdef Py_ssize_t served              # how many of them have had their turn
+    cdef list roomy                     # connections that read history and have room again
+    cdef readonly uint64_t rooms        # how often there was one
     cdef bint can_resume                # one whose bytes wait has read its replies
+    cdef dict waiting                   # start of a segment that is being read from disk → queues that wait for it
 
     cdef bint begin_round(self) except -1
     cdef Queue serve_next(self)
     cdef int serve(self, Queue q) except -1
+    cdef bint at_hand(self, Queue q) except -1
     cdef int took(self, Connection c, size_t size) except -1

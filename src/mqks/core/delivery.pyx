@@ -14,16 +14,22 @@ from mqks.core cimport fifo, heap, unsettled
 from mqks.core.item cimport position_of
 from mqks.core.output cimport choked, out_room
 from mqks.core.parts cimport MQKS, SEVX, Connection, Consumer, Queue, has_room, waiting
-from mqks.core.routing cimport soil
-from mqks.core.settling cimport Settler, free_if_gone, retry_of, settle_when_sent
-from mqks.core.tail cimport Segment, find
+from mqks.core.hashing cimport hash_of
+from mqks.core.routing cimport pop_ready, soil
+from mqks.core.settling cimport Settler, free_if_gone, let_item_go, progress, retry_of, settle_when_sent
+from mqks.core.tail cimport SEGMENT, Segment, find
 from mqks.core.text cimport copy_short
 from mqks.core.unsettled cimport Unsettled
+
+cdef enum:
+    AHEAD = 8                   # segments that are read from disk before they are wanted
 
 
 cdef class Deliverer(Settler):
     def __cinit__(self):
         self.serving = []
+        self.waiting = {}
+        self.roomy = []
 
     def deliver(self):
         """The end of a turn: give what is ready to consumers with room. False if there was nothing to do."""
@@ -60,17 +66,22 @@ cdef class Deliverer(Settler):
         cdef bint alone = PyList_GET_SIZE(q.consumers) == 1
         cdef bint in_hand = False
         q.dirty = False
+        if q.waits:
+            return 0
+        progress(self, q)
         try:
             while q.ready.count or q.returned.count:
                 if c is None or not alone or not has_room(c):
                     c = next_with_room(q)
                     if c is None:
                         return 0
+                if self.tail.journaled and not next_in_reach(self, q) and not self.at_hand(q):
+                    return 0
                 if q.returned.count:
                     next = heap.heap_pop(&q.returned, &self.memory)
                 else:
                     q.sequence += 1
-                    next.item = fifo.pop(&q.ready, &self.memory)
+                    next.item = pop_ready(self, q)
                     next.sequence = q.sequence
                 in_hand = True
                 give(self, q, c, next.item, next.sequence)
@@ -81,6 +92,55 @@ cdef class Deliverer(Settler):
             soil(self, q)
             raise
         return 0
+
+    cdef bint at_hand(self, Queue q) except -1:
+        """Is the next message of this queue in memory? If not, it is asked for, and the queue waits."""
+        cdef uint64_t position
+        cdef Segment* segment
+        cdef size_t at
+        cdef size_t ahead
+        cdef size_t i
+        if q.returned.count:
+            position = position_of(q.returned.items[0].item)
+        else:
+            if q.ready.first.items == NULL and not self.bring_back(q):
+                q.waits = True          # for ever: the broker has to stop
+                return False
+            position = position_of(q.ready.first.items[q.ready.first.head])
+        segment = find(self.tail, position)
+        if segment.data != NULL:
+            return True
+        q.waits = True
+        self.waiting.setdefault(segment.start, []).append(q)
+        at = self.tail.index(segment.start)
+        ahead = min(AHEAD, self.tail.most_resident // (4 * SEGMENT))
+        for i in range(at, min(at + 1 + ahead, self.tail.last)):
+            segment = self.tail.segments[i]
+            if segment.data == NULL and segment.live and not segment.asked_for:
+                segment.asked_for = True
+                self.handler.load(segment.start, segment.size)
+        return False
+
+    def loaded(self, uint64_t start, bytes data):
+        """A segment that was asked for has been read; zeros stand for what is lost."""
+        cdef Segment* segment = self.tail.segments[self.tail.index(start)]
+        cdef Queue q
+        segment.asked_for = False
+        if segment.live:
+            self.tail.allot(segment, segment.size)
+            memcpy(segment.data, PyBytes_AS_STRING(data), segment.size)
+            self.tail.evict()
+        else:
+            self.tail.drop(segment)
+        for q in self.waiting.pop(start, ()):
+            q.waits = False
+            soil(self, q)
+
+    def take_roomy(self):
+        """The connections that read history and have room again."""
+        cdef list roomy = self.roomy
+        self.roomy = []
+        return roomy
 
     def sent(self, Connection c, size_t size):
         """The first `size` bytes of what was pending have left."""
@@ -113,6 +173,10 @@ cdef class Deliverer(Settler):
                         self.tell(consumer)
             if c.unread.tail:
                 self.can_resume = True
+        if c.reads_history and waiting(c) < self.high_water:
+            c.reads_history = False
+            self.roomy.append(c)
+            self.rooms += 1
         if c.starved and waiting(c) < self.high_water:
             some = c.starved
             c.starved = []
@@ -121,6 +185,16 @@ cdef class Deliverer(Settler):
                 if not consumer.gone:
                     soil(self, consumer.queue)
         return 0
+
+
+cdef inline bint next_in_reach(Deliverer core, Queue q) noexcept:
+    """Is the next message where the last one was, in memory? Mostly it is."""
+    cdef Segment* recent = core.tail.recent
+    cdef uint64_t position
+    if q.returned.count or recent == NULL or recent.data == NULL or q.ready.first.items == NULL:
+        return False
+    position = position_of(q.ready.first.items[q.ready.first.head])
+    return position - recent.start < recent.size
 
 
 cdef Consumer next_with_room(Queue q):
@@ -151,18 +225,26 @@ cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t seque
     cdef uint64_t position = position_of(item)
     cdef Segment* segment = find(core.tail, position)
     cdef char* line = segment.data + (position - segment.start)
-    cdef char* after_id = <char*>memchr(line, 32, segment.data + segment.size - line)
-    cdef char* end = <char*>memchr(after_id, 10, segment.data + segment.size - after_id)
+    cdef char* after_id
+    cdef char* end
     cdef char* rest = NULL
     cdef const char* between = NULL
     cdef size_t between_size = 0
     cdef size_t prefix_size = PyBytes_GET_SIZE(c.prefix)
-    cdef size_t id_size = after_id - line
+    cdef size_t id_size
     cdef size_t size
     cdef char* to
     cdef bytes body
     cdef Connection connection = c.connection
     cdef Unsettled given
+    if line[0] == 0:                    # the disk has lost it
+        q.unsettled += 1
+        let_item_go(core, q, item)
+        core.handler.lost(q, position)
+        return 0
+    after_id = <char*>memchr(line, 32, segment.data + segment.size - line)
+    end = <char*>memchr(after_id, 10, segment.data + segment.size - after_id)
+    id_size = after_id - line
     if item == position:
         # Never retried, and in the consumer's own dialect: the line's own text serves.
         if after_id[1] == 112 and c.dialect == MQKS:            # p of publish
@@ -190,7 +272,8 @@ cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t seque
     given.item = item
     given.sequence = sequence
     given.end = connection.sent + waiting(connection)
-    unsettled.add(&c.ring, &core.memory, core.tail, core.seed, given)
+    given.id = hash_of(line, id_size, core.seed)
+    unsettled.add(&c.ring, &core.memory, given)
     q.unsettled += 1
     q.delivered += 1
     c.delivered += 1

@@ -1,4 +1,7 @@
-"""One keyed hash for every table of the core: a client that chooses names cannot choose collisions."""
+"""One keyed hash for every table of the core: a client that chooses names cannot choose collisions.
+
+All 64 bits are good: unsettled messages are known by their hash alone.
+"""
 
 from libc.stdint cimport uint64_t
 
@@ -27,10 +30,11 @@ cdef extern from *:
         return size ? (uint64_t)bytes[0] << 16 | (uint64_t)bytes[size / 2] << 8 | bytes[size - 1] : 0;
     }
     static inline uint64_t mqks_hash(const char *text, size_t size, uint64_t seed) {
-        uint64_t state = seed ^ size;
+        /* The size goes into the last factor: texts of two sizes may have the same words. */
+        uint64_t state = seed, factor = 0xD6E8FEB86659FD93ull ^ (uint64_t)size << 20;
         for (; size > 8; text += 8, size -= 8)
             state = mqks_mix(state ^ mqks_word(text, 8), 0x9E3779B97F4A7C15ull);
-        return mqks_mix(state ^ mqks_word(text, size), 0xD6E8FEB86659FD93ull) ^ (state >> 7);
+        return mqks_mix(state ^ mqks_word(text, size), factor) ^ state;
     }
     static inline int mqks_same(const char *a, const char *b, size_t size) {
         /* Two short texts of one size are equal where their words are. */

@@ -3,12 +3,12 @@
 cimport cython
 from libc.stdint cimport uint64_t
 
-from mqks.core.delivery cimport Deliverer
+from mqks.core.keeping cimport Keeper
 from mqks.core.parts cimport Connection
 
 
 @cython.final
-cdef class Core(Deliverer):
+cdef class Core(Keeper):
     cdef readonly uint64_t requests     # lines that went to the handler
     cdef list held_back                 # connections with bytes that wait
 

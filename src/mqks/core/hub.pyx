@@ -8,13 +8,23 @@ the rest. Each layer is a class that knows only those before it, in a file of it
     Router (routing.pyx)        messages to queues
     Settler (settling.pyx)      consumers, and what they have not settled
     Deliverer (delivery.pyx)    messages from queues to consumers
+    Keeper (keeping.pyx)        what goes to disk and comes back
     Core                        lines in
 
-The handler has four methods:
+The handler has these methods:
     request(connection, line, flaw)             any other line; with a flaw one that cannot be served (see Flaw)
     render(line, dialect, retry) -> bytes       what follows "{id} ok " where it is not the line's own text
     inspect(event, data) -> list of queues      patterns that look into the data of MQKS messages
     update(consumer) -> bytes                   the line that tells a consumer how things stand with its queue
+and, where there is a journal:
+    new_dtid() -> bytes                         the time, as batches have it
+    write(pieces) -> bool                       (position, bytes, begins a file) each; false: not now, they will come again
+    write_progress(words)                       what became of messages (see keeping.pyx)
+    wrote()                                     the end of a write
+    spill(items) -> place, bring_back(place, count) -> items        a part of a long queue, to disk and back; None: it cannot be
+    load(start, size)                           this part of the log is wanted: answer by `loaded`
+    lost(queue, position)                       the disk no longer has this message
+    replay(position, line) -> list of queues    a line of the journal that is no publish
 """
 
 cimport cython
@@ -22,7 +32,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memchr, memcmp, memcpy
 
 from mqks.core cimport buffer
-from mqks.core.delivery cimport Deliverer
+from mqks.core.keeping cimport Keeper
 from mqks.core.events cimport Binding, look_up
 from mqks.core.output cimport choked
 from mqks.core.parts cimport Connection, Consumer
@@ -40,7 +50,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Core(Deliverer):
+cdef class Core(Keeper):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.held_back = []
@@ -179,7 +189,7 @@ cdef class Core(Deliverer):
             event += 10
         c.publishes = True
         after_event = <char*>memchr(event, 32, end - event)
-        if after_event == NULL or after_event == event or self.memory.used >= self.max_memory:
+        if after_event == NULL or after_event == event or self.memory.used >= self.max_memory or self.refusing:
             return False
         found = look_up(self.events, event, after_event - event)
         binding = None if found == NULL else <Binding>found

@@ -1,11 +1,23 @@
 """What the core says to connections, and the memory it has for all: see output.pyx. Room to write is here, to be inlined."""
 
+cimport cython
+from libc.stdint cimport uint64_t
+
 from mqks.core cimport buffer
 from mqks.core.memory cimport Memory
-from mqks.core.parts cimport Connection, waiting
+from mqks.core.parts cimport Connection, Consumer, waiting
 
 cdef enum:
     LARGE = 512 * 1024          # an out-buffer of a busy connection; some are kept at rest
+
+
+@cython.final
+cdef class Held:
+    """Replies to one connection that wait for the disk; their text is in Output.held_text."""
+    cdef Connection connection
+    cdef Consumer consumer              # gets messages after this reply only
+    cdef size_t size
+    cdef uint64_t write                 # made before this one of the core's writes was done
 
 
 cdef class Output:
@@ -17,7 +29,20 @@ cdef class Output:
     cdef list dirty_connections         # those that were said something since they were last sent
     cdef char** spare                   # large out-buffers at rest
     cdef int spares
+    cdef int most_spares                # so few that they do not fill the memory
+    # With a journal only:
+    cdef public bint refusing           # the journal can take no more
+    cdef readonly bint holds            # replies wait for the disk
+    cdef list held                      # of Held, oldest first
+    cdef buffer.Buffer held_text
+    cdef bint held_new                  # since the last write
+    cdef bint held_settled              # one of those held since then is about something settled
+    cdef bint settled_written           # one of the others is, and no sync for it has begun
+    cdef uint64_t writes                # times that the journal was written
+    cdef uint64_t safe                  # how many of them are safely on disk
 
+    cdef bint unsafe(self) noexcept
+    cdef int hold_reply(self, Connection c, Consumer consumer, const char* id, size_t size) except -1
     cdef int confirm_id(self, Connection c, const char* id, size_t size) except -1
     cdef int write(self, Connection c, const char* text, size_t size) except -1
     cdef char* large_block(self) except NULL

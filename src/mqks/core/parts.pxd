@@ -25,6 +25,7 @@ cdef class Connection:
     cdef readonly uint64_t sent
     cdef public bint publishes          # has published, or tried to
     cdef readonly bint gone
+    cdef readonly int held              # answers to it that wait for the disk: replies in groups, histories
     cdef bint dirty                     # stands in Output.dirty_connections
     cdef int interest                   # what the poller waits for on fd
     cdef bint ending                    # sends no more, gets what is pending, then is closed
@@ -34,6 +35,7 @@ cdef class Connection:
     cdef Consumer recent                # the consumer that the last ack was for
     cdef list settling                  # auto-ack consumers with deliveries that have not left yet
     cdef list starved                   # consumers that were refused a message because `out` was full
+    cdef public bint reads_history      # to be told of when it has room again
     cdef dict due                       # consumers whose --update found no room, as keys
 
 
@@ -52,6 +54,7 @@ cdef class Consumer:
     cdef bint starved                   # stands in connection.starved
     cdef bint gone                      # takes no more messages
     cdef bint dismissed                 # since its queue was deleted
+    cdef bint unconfirmed               # its `ok` waits for the disk, and comes before its first message
 
 
 cdef class Queue:
@@ -63,6 +66,10 @@ cdef class Queue:
     cdef uint64_t sequence
     cdef uint64_t stamp                 # position of the last message put here: a message comes once
     cdef bint dirty                     # stands in Router.dirty_queues
+    cdef bint waits                     # for a message to be read from disk
+    cdef bint progressed                # stands in Router.progressed
+    cdef Buffer progress                # what the journal has to know: items settled, or retried
+    cdef public uint64_t birth          # position of the line that made it: no other queue has the same, whatever its name
     cdef readonly bint gone
     cdef readonly size_t unsettled
     cdef readonly uint64_t published
@@ -78,4 +85,4 @@ cdef inline size_t waiting(Connection c) noexcept:
 
 cdef inline bint has_room(Consumer c) noexcept:
     return (waiting(c.connection) < c.connection.high_water
-            and (c.prefetch == 0 or c.ring.live < c.prefetch))
+            and (c.prefetch == 0 or c.ring.live < c.prefetch) and not c.unconfirmed)

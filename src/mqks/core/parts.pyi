@@ -3,12 +3,15 @@
 class Connection:
     fd: int
     publishes: bool
+    reads_history: bool
     @property
     def received(self) -> int: ...
     @property
     def sent(self) -> int: ...
     @property
     def gone(self) -> bool: ...
+    @property
+    def held(self) -> int: ...
     @property
     def consumers(self) -> dict[bytes, Consumer]: ...
     @property
@@ -36,6 +39,7 @@ class Consumer:
     def unacked(self) -> int: ...
 
 class Queue:
+    birth: int
     @property
     def consumers(self) -> list[Consumer]: ...
     @property

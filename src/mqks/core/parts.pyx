@@ -63,6 +63,7 @@ cdef class Queue:
         cdef Memory uncounted = Memory(0)
         fifo.clear(&self.ready, &uncounted)
         heap.heap_clear(&self.returned, &uncounted)
+        buffer.release(&self.progress, &uncounted)
 
     @property
     def ready_count(self):

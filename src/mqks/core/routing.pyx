@@ -10,10 +10,11 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 from mqks.core cimport fifo
+from mqks.core.memory cimport give_back, take
 from mqks.core.events cimport Binding, Events, look_up
 from mqks.core.output cimport Output
 from mqks.core.parts cimport Connection, Queue
-from mqks.core.tail cimport Tail, commit, hold, room_for
+from mqks.core.tail cimport Segment, Tail, commit, room_for
 
 
 cdef class Router(Output):
@@ -80,6 +81,50 @@ cdef class Router(Output):
                 put(self, q, position)
         return 0
 
+    def held_lines(self, uint64_t position):
+        """Lines in memory at this position or after it, as far as they follow each other: where they begin, and their text."""
+        cdef Segment* segment
+        cdef size_t offset
+        cdef size_t at
+        for at in range(self.tail.first, self.tail.last):
+            segment = self.tail.segments[at]
+            if segment.data != NULL and segment.start + segment.size > position:
+                offset = position - segment.start if position > segment.start else 0
+                return segment.start + offset, segment.data[offset:segment.size]
+        return None
+
+    def record(self, bytes line):
+        """A line of the journal's own, newline included; answers its position."""
+        cdef size_t size = PyBytes_GET_SIZE(line)
+        memcpy(room_for(self.tail, size), PyBytes_AS_STRING(line), size)
+        return commit(self.tail, size)
+
+    cdef bint unsafe(self) noexcept:
+        return self.tail.end != self.tail.written or self.safe != self.writes
+
+    # ── long queues ──
+
+    cdef int spill(self, Queue q, fifo.Chunk* full) except -1:
+        """This chunk of a long queue goes to disk, if there is room."""
+        full.where = self.handler.spill((<char*>full.items)[:full.tail * sizeof(uint64_t)])
+        if full.where == 0:
+            return 0
+        give_back(&self.memory, full.items, full.size)
+        full.items = NULL
+        full.size = 0
+        return 0
+
+    cdef bint bring_back(self, Queue q) except -1:
+        """The first chunk of the queue is on disk: read it. False: it cannot be read, and the handler knows."""
+        cdef fifo.Chunk* first = q.ready.first
+        cdef bytes data = self.handler.bring_back(first.where, first.tail)
+        if data is None:
+            return False
+        first.items = <uint64_t*>take(&self.memory, first.tail * sizeof(uint64_t))
+        first.size = first.tail * sizeof(uint64_t)
+        memcpy(first.items, PyBytes_AS_STRING(data), first.size)
+        return True
+
     def take_everything(self, Queue q, bint yes):
         """A queue that wants every MQKS message, or no longer does."""
         if yes:
@@ -90,15 +135,3 @@ cdef class Router(Output):
     def inspect_everything(self, int change):
         """Add to the number of patterns that look into the data of every MQKS message."""
         self.inspectors += change
-
-
-cdef inline int put(Router core, Queue q, uint64_t position) except -1:
-    """The position of the line just committed, once, to a queue."""
-    if q.stamp == position:
-        return 0
-    fifo.push(&q.ready, &core.memory, position)
-    hold(core.tail)
-    q.stamp = position
-    q.published += 1
-    soil(core, q)
-    return 0

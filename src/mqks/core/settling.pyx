@@ -11,7 +11,8 @@ from libc.stdint cimport uint64_t
 from mqks.core cimport buffer, fifo, heap, unsettled
 from mqks.core.item cimport MANY_RETRIES, item_of, position_of, retries_of
 from mqks.core.parts cimport Connection, Consumer, Queue
-from mqks.core.routing cimport Router, soil
+from mqks.core.hashing cimport hash_of
+from mqks.core.routing cimport Router, pop_ready, push_ready, soil
 from mqks.core.tail cimport let_go
 from mqks.core.unsettled cimport NONE, Unsettled
 
@@ -19,6 +20,9 @@ ctypedef int (*Settlement)(Settler core, Consumer c, uint64_t number) except -1
 
 
 cdef class Settler(Router):
+    def __cinit__(self):
+        self.progressed = []
+
     def join(self, Connection c, bytes id, Queue q, int dialect, bint manual_ack, size_t prefetch):
         """A new consumer of this queue."""
         cdef Consumer consumer = Consumer(id, c, q)
@@ -78,11 +82,12 @@ cdef class Settler(Router):
             while c.ring.live:
                 settle(self, c, c.ring.head)
             free_if_gone(self, c)
-        while q.ready.count:
-            let_go(self.tail, position_of(fifo.pop(&q.ready, &self.memory)))
+        while q.ready.count and (q.ready.first.items != NULL or self.bring_back(q)):
+            let_go(self.tail, position_of(pop_ready(self, q)))
         while q.returned.count:
             let_go(self.tail, position_of(heap.heap_pop(&q.returned, &self.memory).item))
         fifo.clear(&q.ready, &self.memory)
+        buffer.release(&q.progress, &self.memory)
         left = q.consumers
         q.consumers = []
         return left
@@ -96,7 +101,7 @@ cdef class Settler(Router):
         by_hand(self, c, id, to_tail)
 
     cdef bint ack_id(self, Consumer c, const char* id, size_t size) except -1:
-        cdef uint64_t number = unsettled.take_id(&c.ring, &self.memory, self.tail, self.seed, id, size)
+        cdef uint64_t number = unsettled.take_id(&c.ring, &self.memory, hash_of(id, size, self.seed))
         if number == NONE:
             return False
         acknowledge(self, c, number)
@@ -148,15 +153,6 @@ cdef inline bint has_left(Consumer c, uint64_t number) noexcept:
     return given.item != NONE and given.end <= c.connection.sent
 
 
-cdef inline int let_item_go(Settler core, Queue q, uint64_t item) except -1:
-    """One delivery from this queue is done with, wherever it stood."""
-    if retries_of(item) == MANY_RETRIES:
-        del q.retries[position_of(item)]
-    let_go(core.tail, position_of(item))
-    q.unsettled -= 1
-    return 0
-
-
 cdef int settle(Settler core, Consumer c, uint64_t number) except -1:
     """Done with this delivery. The caller has taken it out of the ring's index."""
     let_item_go(core, c.queue, unsettled.slot(&c.ring, number).item)
@@ -172,7 +168,7 @@ cdef int by_hand(Settler core, Consumer c, bytes id, Settlement settlement) exce
         return 0
     if id is not None:
         number = unsettled.take_id(
-            &c.ring, &core.memory, core.tail, core.seed, PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id)
+            &c.ring, &core.memory, hash_of(PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id), core.seed)
         )
         if number != NONE:
             settlement(core, c, number)
@@ -197,7 +193,7 @@ cdef int acknowledge(Settler core, Consumer c, uint64_t number) except -1:
 
 cdef int to_tail(Settler core, Consumer c, uint64_t number) except -1:
     cdef uint64_t item = unsettled.slot(&c.ring, number).item
-    fifo.push(&c.queue.ready, &core.memory, retried(c.queue, item))
+    push_ready(core, c.queue, retried(core, c.queue, item))
     unsettled.settled(&c.ring, &core.memory, number)
     c.queue.unsettled -= 1
     c.queue.rejected += 1
@@ -231,21 +227,24 @@ cdef int return_to_queue(Settler core, Consumer c, uint64_t number, bint seen) e
     cdef Queue q = c.queue
     if q.gone:
         return settle(core, c, number)
-    heap.heap_push(&q.returned, &core.memory, retried(q, given.item) if seen else given.item, given.sequence)
+    heap.heap_push(&q.returned, &core.memory, retried(core, q, given.item) if seen else given.item, given.sequence)
     unsettled.settled(&c.ring, &core.memory, number)
     q.unsettled -= 1
     soil(core, q)
     return 0
 
 
-cdef uint64_t retried(Queue q, uint64_t item) except? 9:
+cdef uint64_t retried(Settler core, Queue q, uint64_t item) except? 9:
     """The item with one retry more."""
     cdef uint64_t position = position_of(item)
     cdef uint64_t count = retries_of(item)
     if count + 1 < MANY_RETRIES:
-        return item_of(position, count + 1)
-    q.retries[position] = q.retries.get(position, count) + 1
-    return item_of(position, MANY_RETRIES)
+        item = item_of(position, count + 1)
+    else:
+        q.retries[position] = q.retries.get(position, count) + 1
+        item = item_of(position, MANY_RETRIES)
+    note(core, q, item)
+    return item
 
 
 cdef object retry_of(Queue q, uint64_t item):

@@ -16,6 +16,7 @@ from libc.math cimport ceil
 from libc.stdlib cimport free, malloc
 
 from mqks.core.hub cimport Core
+from mqks.core.keeping cimport write_out
 from mqks.core.output cimport choked
 from mqks.core.parts cimport Connection, Consumer, Queue, waiting
 
@@ -159,18 +160,19 @@ cdef class Poller:
         descriptors, which are answered, or what a request handled in Python may have scheduled."""
         cdef double end = monotonic() + seconds if seconds > 0 else 0
         cdef double left = seconds
-        cdef uint64_t calls = self.core.requests + self.closings
+        cdef uint64_t calls = self.core.requests + self.closings + self.core.rooms
         cdef int milliseconds
         cdef int count
         cdef list foreign
         while True:
             milliseconds = -1 if left < 0 else <int>min(ceil(left * 1000), 1e9)
-            if self.core.dirty_queues or self.core.dirty_connections or self.core.can_resume:
+            if (self.core.dirty_queues or self.core.dirty_connections or self.core.can_resume
+                    or (self.core.tail.end != self.core.tail.written and self.core.tail.journaled and not self.core.refusing)):
                 milliseconds = 0
             with nogil:
                 count = epoll_wait(self.epoll, self.events, EVENTS, milliseconds)
             foreign = self.turn(max(count, 0))
-            if foreign or self.core.requests + self.closings != calls or seconds == 0:
+            if foreign or self.core.requests + self.closings + self.core.rooms != calls or seconds == 0:
                 return foreign
             if seconds > 0:
                 left = end - monotonic()
@@ -198,13 +200,19 @@ cdef class Poller:
             c = <Connection><void*><uintptr_t>what
             if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and c.fd >= 0:
                 self.read(c, events & (EPOLLERR | EPOLLHUP) != 0)
-            if events & EPOLLOUT and c.fd >= 0:
-                self.flush(c)
+        write_out(self.core)            # before anything is sent: what a client sees, a crash does not undo
+        for i in range(count):
+            what = self.events[i].data.u64
+            if self.events[i].events & EPOLLOUT and not what & FOREIGN:
+                c = <Connection><void*><uintptr_t>what
+                if c.fd >= 0:
+                    self.flush(c)
         for i in range(ROUNDS):
             self.deliver()
             self.flush_dirty()
             if not self.core.dirty_queues:
                 break
+        write_out(self.core)            # what became of the messages that were sent
         if self.departed:
             self.departed = []
         return foreign
@@ -290,9 +298,10 @@ cdef class Poller:
 
     cdef int end_of(self, Connection c, bint hung_up) except -1:
         """The client sends no more. Replies still go out; deliveries return to their queues, since it may be gone wholly."""
-        if waiting(c) and not c.consumers and not hung_up:
+        if (c.held or (waiting(c) and not c.consumers)) and not hung_up:
             c.ending = True
-            self.want(c, EPOLLOUT)
+            c.high_water = 0            # its consumers get no more
+            self.want(c, EPOLLOUT if waiting(c) else 0)
         else:
             self.close(c)
         return 0
@@ -315,7 +324,7 @@ cdef class Poller:
         cdef ssize_t size
         while True:
             if waiting(c) == 0:
-                if c.ending:
+                if c.ending and not c.held:
                     self.close(c)
                     return 0
                 self.want(c, self.wanted(c) & ~EPOLLOUT)

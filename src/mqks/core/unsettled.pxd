@@ -3,7 +3,6 @@
 from libc.stdint cimport uint64_t
 
 from mqks.core.memory cimport Memory
-from mqks.core.tail cimport Tail
 
 cdef enum:
     KEPT_ITEMS = 16             # an emptied ring up to this size stays with its consumer
@@ -19,11 +18,11 @@ cdef struct Unsettled:
     uint64_t item               # position and retry, as a queue holds it; NONE: settled out of turn
     uint64_t sequence           # its place in the queue
     uint64_t end                # the connection's count of sent bytes when the last byte of this delivery has left
+    uint64_t id                 # of the message, as its keyed hash: its text may be only on disk by now
 
 cdef struct Same:
     uint64_t first              # slot of the first delivery of a message id; NONE: a free entry
     uint64_t last               # and of its latest; between them `following` leads from one to the next
-    uint64_t hash
 
 cdef struct Ring:
     Unsettled* items
@@ -41,14 +40,14 @@ cdef inline Unsettled* slot(Ring* ring, uint64_t number) noexcept nogil:
     return &ring.items[number & (ring.capacity - 1)]
 
 
-cdef inline int add(Ring* ring, Memory* memory, Tail tail, uint64_t seed, Unsettled given) except -1:
+cdef inline int add(Ring* ring, Memory* memory, Unsettled given) except -1:
     if ring.tail - ring.head == ring.capacity:
         make_room(ring, memory)
     slot(ring, ring.tail)[0] = given
     ring.tail += 1
     ring.live += 1
     if ring.index != NULL:
-        index_slot(ring, tail, seed, ring.tail - 1)
+        index_slot(ring, ring.tail - 1)
     return 0
 
 
@@ -69,7 +68,7 @@ cdef inline void emptied(Ring* ring, Memory* memory) noexcept:
 
 
 cdef int make_room(Ring* ring, Memory* memory) except -1
-cdef int index_slot(Ring* ring, Tail tail, uint64_t seed, uint64_t number) except -1
-cdef uint64_t take_id(Ring* ring, Memory* memory, Tail tail, uint64_t seed, const char* id, size_t size) except? 1
+cdef void index_slot(Ring* ring, uint64_t number) noexcept
+cdef uint64_t take_id(Ring* ring, Memory* memory, uint64_t id) except? 1
 cdef void drop_index(Ring* ring, Memory* memory) noexcept
 cdef void free_ring(Ring* ring, Memory* memory) noexcept

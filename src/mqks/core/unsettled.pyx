@@ -3,33 +3,15 @@
 Acks mostly come in that order, and then the ring alone answers. The first one out of order makes the index; it is kept up
 until the ring is empty. Messages with one id form a chain, so that an ack settles the one delivered first, however many there
 are. Slots settled in the middle are holes; when holes prevail the ring is closed up instead of grown.
+
+An id is its keyed hash of 64 bits, with a seed that nobody knows: among a million unsettled messages, an ack of an id that is not
+there meets a wrong one once in ten million million tries.
 """
 
-from libc.string cimport memchr
-
-from mqks.core.hashing cimport hash_of, same_bytes
-from mqks.core.item cimport position_of
 from mqks.core.memory cimport Memory, give_back, take
-from mqks.core.tail cimport Segment, Tail, find
 
 cdef enum:
     LOOK_AHEAD = 4              # so many slots are compared before an index is made
-
-
-cdef const char* id_of(Tail tail, uint64_t item, size_t* size) noexcept:
-    """The message id at this position: the first word of its line."""
-    cdef uint64_t position = position_of(item)
-    cdef Segment* segment = find(tail, position)
-    cdef size_t offset = position - segment.start
-    cdef char* line = segment.data + offset
-    size[0] = <char*>memchr(line, 32, segment.size - offset) - line
-    return line
-
-
-cdef bint same_id(Tail tail, uint64_t item, const char* id, size_t size) noexcept:
-    cdef size_t length
-    cdef const char* line = id_of(tail, item, &length)
-    return length == size and same_bytes(line, id, size)
 
 
 cdef int make_room(Ring* ring, Memory* memory) except -1:
@@ -56,20 +38,20 @@ cdef int make_room(Ring* ring, Memory* memory) except -1:
     return 0
 
 
-cdef uint64_t take_id(Ring* ring, Memory* memory, Tail tail, uint64_t seed, const char* id, size_t size) except? 1:
+cdef uint64_t take_id(Ring* ring, Memory* memory, uint64_t id) except? 1:
     """The slot of the first delivery of this message id, taken out of the index; NONE if there is none."""
     cdef uint64_t number
     if ring.index == NULL:
         for number in range(ring.head, min(ring.tail, ring.head + LOOK_AHEAD)):
-            if slot(ring, number).item != NONE and same_id(tail, slot(ring, number).item, id, size):
+            if slot(ring, number).item != NONE and slot(ring, number).id == id:
                 return number
         if ring.tail - ring.head <= LOOK_AHEAD:
             return NONE
-        make_index(ring, memory, tail, seed)
-    return unindex(ring, tail, hash_of(id, size, seed), id, size)
+        make_index(ring, memory)
+    return unindex(ring, id)
 
 
-cdef int make_index(Ring* ring, Memory* memory, Tail tail, uint64_t seed) except -1:
+cdef int make_index(Ring* ring, Memory* memory) except -1:
     cdef size_t entries = 2 * ring.capacity
     cdef uint64_t number
     cdef size_t i
@@ -85,39 +67,30 @@ cdef int make_index(Ring* ring, Memory* memory, Tail tail, uint64_t seed) except
         ring.index[i].first = NONE
     for number in range(ring.head, ring.tail):
         if slot(ring, number).item != NONE:
-            index_slot(ring, tail, seed, number)
+            index_slot(ring, number)
     return 0
 
 
-cdef int index_slot(Ring* ring, Tail tail, uint64_t seed, uint64_t number) except -1:
-    cdef size_t size
-    cdef const char* id = id_of(tail, slot(ring, number).item, &size)
-    cdef Same* same = entry_of(ring, tail, hash_of(id, size, seed), id, size)
+cdef void index_slot(Ring* ring, uint64_t number) noexcept:
+    cdef Same* same = entry_of(ring, slot(ring, number).id)
     ring.following[number & (ring.capacity - 1)] = NONE
     if same.first == NONE:
         same.first = number
-        same.hash = hash_of(id, size, seed)
     else:
         ring.following[same.last & (ring.capacity - 1)] = number
     same.last = number
-    return 0
 
 
-cdef Same* entry_of(Ring* ring, Tail tail, uint64_t hash, const char* id, size_t size) noexcept:
+cdef Same* entry_of(Ring* ring, uint64_t id) noexcept:
     """The entry of this id, or the free one where it would go. The table is never full: it has twice the ring's slots."""
-    cdef size_t at = hash & (ring.entries - 1)
-    cdef Same* same
-    while True:
-        same = &ring.index[at]
-        if same.first == NONE:
-            return same
-        if same.hash == hash and same_id(tail, slot(ring, same.first).item, id, size):
-            return same
+    cdef size_t at = id & (ring.entries - 1)
+    while ring.index[at].first != NONE and slot(ring, ring.index[at].first).id != id:
         at = (at + 1) & (ring.entries - 1)
+    return &ring.index[at]
 
 
-cdef uint64_t unindex(Ring* ring, Tail tail, uint64_t hash, const char* id, size_t size) noexcept:
-    cdef Same* same = entry_of(ring, tail, hash, id, size)
+cdef uint64_t unindex(Ring* ring, uint64_t id) noexcept:
+    cdef Same* same = entry_of(ring, id)
     cdef uint64_t number = same.first
     if number == NONE:
         return NONE
@@ -137,7 +110,7 @@ cdef void vacate(Ring* ring, size_t hole) noexcept:
         at = (at + 1) & mask
         if ring.index[at].first == NONE:
             break
-        home = ring.index[at].hash & mask
+        home = slot(ring, ring.index[at].first).id & mask
         if ((at - home) & mask) >= ((at - hole) & mask):
             ring.index[hole] = ring.index[at]
             hole = at

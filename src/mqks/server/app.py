@@ -8,19 +8,60 @@ import signal
 
 from mqks import __version__
 from mqks.broker import Broker
+from mqks.journal.disk import RealDisk
+from mqks.journal.errors import JournalError
+from mqks.journal.salvage import salvage
 from mqks.server.config import Config
 from mqks.server.tcp import TcpServer
 
 log = logging.getLogger(__name__)
 
+MOST_TAIL_MEMORY = 128 << 20  # bytes of the log that stay in memory; the system's own cache has more
+
 
 def serve(config: Config) -> int:
-    """Run until SIGTERM or SIGINT; answers the exit code."""
-    broker = Broker(max_line=config.max_line, max_memory=config.max_memory)
-    server = TcpServer(broker, config.max_connections)
-    with asyncio.Runner(loop_factory=server.new_loop) as runner:
-        runner.run(_serve(config, broker, server))
+    """Run until SIGTERM or SIGINT, or until the disk fails; answers the exit code."""
+    disk = None
+    if not config.memory:
+        if config.salvage:
+            _salvage(config)
+        disk = RealDisk(config.data)
+    broker = _broker(config, disk)
+    try:
+        broker.recover(grace=config.restart_grace, salvage=config.salvage)
+        server = TcpServer(broker, config.max_connections, disk.fileno() if disk else -1)
+        with asyncio.Runner(loop_factory=server.new_loop) as runner:
+            runner.run(_serve(config, broker, server))
+    finally:
+        if disk:
+            disk.stop()
+    if broker.broken:
+        raise JournalError(f"stopped, since the disk failed: {broker.broken}")
     return 0
+
+
+def _broker(config: Config, disk: RealDisk | None) -> Broker:
+    mode, _, milliseconds = config.fsync.partition("=")
+    return Broker(
+        max_line=config.max_line,
+        max_memory=config.max_memory,
+        disk=disk,
+        fsync=mode,
+        interval=int(milliseconds or 1000) / 1000,
+        segment_size=config.segment_size,
+        tail_memory=min(MOST_TAIL_MEMORY, config.max_memory // 4),
+        retain_bytes=config.retain_bytes,
+        retain_age=config.retain_age,
+    )
+
+
+def _salvage(config: Config) -> None:
+    if not (config.data / "journal").is_dir():
+        return
+    for one in salvage(config.data):
+        log.warning("segment %s was damaged: it is kept as %s", one.segment, one.aside)
+        for start, end, reason in one.lost:
+            log.warning("positions %d to %d are lost: %s", start, end, reason)
 
 
 async def _serve(config: Config, broker: Broker, server: TcpServer) -> None:
@@ -30,18 +71,21 @@ async def _serve(config: Config, broker: Broker, server: TcpServer) -> None:
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: there is nothing to reload")
     _raise_open_files(config.max_connections)
-    addresses = server.listen(config.host, config.port)
-    log.info("mqksd %s listening on %s, messages in memory", __version__, " and ".join(addresses))
+    addresses = server.listen(config.host, config.port, broken=stopping.set)
+    kept = "memory" if config.memory else f"{config.data}, fsync {config.fsync}"
+    log.info("mqksd %s listening on %s, messages in %s", __version__, " and ".join(addresses), kept)
     await stopping.wait()
     log.info("stopping")
     await server.stop()
-    _say_what_is_lost(broker)
+    broker.close()  # while signals are still ours: a second one must not cut this short
+    if config.memory:
+        _say_what_is_lost(broker)
 
 
 def _raise_open_files(connections: int) -> None:
     """Each connection is an open file; take what the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + 64
+    wanted = connections + 256
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

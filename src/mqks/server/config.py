@@ -49,6 +49,8 @@ def number(metavar: str, at_least: int, at_most: int) -> Kind:
 
 
 def show_size(size: int) -> str:
+    if not size:
+        return "0"
     return next(f"{size // unit}{letter}" for letter, unit in UNITS.items() if size % unit == 0)
 
 
@@ -90,6 +92,31 @@ def parse_host(text: str) -> str:
     raise ValueError("give a host name or an address, such as 127.0.0.1")
 
 
+def parse_fsync(text: str) -> str:
+    mode, given, milliseconds = text.lower().partition("=")
+    if mode in ("always", "never") and not given:
+        return mode
+    if mode == "interval" and (not given or (re.fullmatch(r"[0-9]{1,9}", milliseconds) and int(milliseconds) > 0)):
+        return text.lower()
+    raise ValueError("give always, never, interval, or interval=500 for 500 milliseconds")
+
+
+SPANS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([dhms]?)", re.IGNORECASE | re.ASCII)
+
+
+def parse_span(text: str) -> float:
+    if match := SPAN.fullmatch(text):
+        return float(match[1]) * SPANS[match[2].lower() or "s"]
+    raise ValueError("give a time in seconds, or with a letter, such as 90, 15m, 12h or 7d")
+
+
+def show_span(span: float) -> str:
+    return next(
+        f"{span / unit:g}{letter}" for letter, unit in SPANS.items() if (span % unit == 0 and span >= unit) or unit == 1
+    )
+
+
 PORT = number("PORT", 0, 65535)
 COUNT = number("N", 1, 1_000_000)
 HOST = Kind("HOST", parse_host)
@@ -97,6 +124,10 @@ PATH = Kind("PATH", parse_path)
 LEVEL = word("LEVEL", "debug", "info", "warning", "error")
 SWITCH = Kind("", parse_switch, lambda value: str(value).lower(), toml=bool)
 LINE_SIZE = size(64, 1 << 30)
+FSYNC = Kind("MODE", parse_fsync)
+SPAN_OF_TIME = Kind("TIME", parse_span, show_span, toml=int)
+SEGMENT_SIZE = size(64 << 10, 1 << 40)
+RETAINED_SIZE = size(0, 1 << 60)
 MEMORY_SIZE = size(4 << 20, 1 << 50)  # with less, what the broker keeps at rest would fill it
 
 
@@ -125,11 +156,35 @@ class Config:
     )
     data: Path = field(
         default=Path("mqks-data"),
-        metadata=about(PATH, "folder for messages; accepted, but this version keeps messages in memory"),
+        metadata=about(PATH, "folder for messages and queues"),
     )
     memory: bool = field(
         default=False,
-        metadata=about(SWITCH, "keep messages in memory only; in this version it is always so"),
+        metadata=about(SWITCH, "keep messages in memory only: nothing survives a restart"),
+    )
+    fsync: str = field(
+        default="always",
+        metadata=about(FSYNC, "when messages are safe on disk: always (before each ok), interval[=ms], never"),
+    )
+    segment_size: int = field(
+        default=64 << 20,
+        metadata=about(SEGMENT_SIZE, "size of a file of the journal"),
+    )
+    retain_bytes: int = field(
+        default=0,
+        metadata=about(RETAINED_SIZE, "size of the journal beyond which old messages go; 0 for a fifth of the disk"),
+    )
+    retain_age: float = field(
+        default=7 * 86400.0,
+        metadata=about(SPAN_OF_TIME, "age beyond which old messages go; those in a queue always stay"),
+    )
+    restart_grace: float = field(
+        default=60.0,
+        metadata=about(SPAN_OF_TIME, "time after a start for consumers to come back before unused queues go"),
+    )
+    salvage: bool = field(
+        default=False,
+        metadata=about(SWITCH, "if the journal is damaged, put the damaged files aside and start with the rest"),
     )
     max_line: int = field(
         default=1 << 20,

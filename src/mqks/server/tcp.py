@@ -5,6 +5,7 @@ import contextlib
 import errno
 import logging
 import socket
+from collections.abc import Callable
 
 from mqks.broker import Broker
 from mqks.broker.client import Client
@@ -33,8 +34,11 @@ FAREWELL = 3.0  # seconds that clients have to take what is buffered when the br
 
 
 class TcpServer:
-    def __init__(self, broker: Broker, max_connections: int) -> None:
+    def __init__(self, broker: Broker, max_connections: int, disk: int = -1) -> None:
+        """`disk` is a descriptor that is readable when something that the disk was asked for has ended."""
         self._broker = broker
+        self._disk = disk
+        self._broken: Callable[[], None] | None = None
         self._max_connections = max_connections
         self._poller = Poller(broker.core, self._closed, self._failed)
         self._listeners: list[socket.socket] = []
@@ -47,9 +51,10 @@ class TcpServer:
         """The event loop that this server runs on."""
         return asyncio.SelectorEventLoop(TurnSelector(self._poller, self._keep_time))
 
-    def listen(self, host: str, port: int) -> list[str]:
-        """Listen on every address of the host; answers where. Port 0 takes a free one."""
+    def listen(self, host: str, port: int, broken: Callable[[], None]) -> list[str]:
+        """Listen on every address of the host; answers where. Port 0 takes a free one. A disk that fails: `broken`."""
         loop = asyncio.get_running_loop()
+        self._broken = broken
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for number, (family, _, _, _, address) in enumerate(found, 1):
             try:
@@ -64,6 +69,8 @@ class TcpServer:
             self._listeners.append(listener)
         for listener in self._listeners:
             loop.add_reader(listener, self._accept, listener)
+        if self._disk >= 0:
+            loop.add_reader(self._disk, self._broker.poll_disk)
         loop.call_later(HOUSEKEEPING, self._keep_house)
         return [address_of(listener.getsockname()) for listener in self._listeners]
 
@@ -75,12 +82,14 @@ class TcpServer:
             listener.close()
         self._poller.drain(list(self._broker.clients))
         deadline = loop.time() + FAREWELL
-        while any(client.pending_size for client in self._broker.clients) and loop.time() < deadline:
+        while any(client.pending_size or client.held for client in self._broker.clients) and loop.time() < deadline:
             await asyncio.sleep(HOUSEKEEPING / 10)
         for client in list(self._broker.clients):
             if client.pending_size:
                 log.warning("client %s did not take %d bytes in time", client.peer, client.pending_size)
             self._poller.farewell(client)
+        if self._disk >= 0:
+            loop.remove_reader(self._disk)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
@@ -144,7 +153,8 @@ class TcpServer:
         log.error("client %s was cut off by a fault in the broker itself", client.peer, exc_info=error)
 
     def _keep_time(self) -> None:
-        """After each turn: have the loop come back when the broker's next timer is due."""
+        """After turns: go on with histories, and have the loop come back when the broker's next timer is due."""
+        self._broker.pump()
         when = self._broker.timers.next
         if when is not None and (self._armed is None or when < self._armed.when()):
             if self._armed is not None:
@@ -158,6 +168,8 @@ class TcpServer:
 
     def _keep_house(self) -> None:
         self._looks += 1
+        if self._broker.broken and self._broken:
+            self._broken()
         if self._poller.has_paused:
             self._poller.resume(trickle=self._looks % TRICKLE == 0)
         used = self._broker.core.used

@@ -4,14 +4,14 @@
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from mqks.broker import jsons
-from mqks.broker.actions import consume, delete, look, publish, settle, sevx
+from mqks.broker.actions import consume, delete, history, look, publish, settle, sevx
 from mqks.broker.client import Client
-from mqks.broker.operations import Operations
 from mqks.broker.words import CONFIRM, is_json, leading_flags
 
-Action = Callable[[Operations, Client, bytes, bytes], None]
+Action = Callable[[Any, Client, bytes, bytes], None]  # given the broker, of which each asks for what it needs
 
 MQKS: dict[bytes, Action] = {
     b"publish": publish.publish,
@@ -24,6 +24,8 @@ MQKS: dict[bytes, Action] = {
     b"delete_queue": delete.delete_queue,
     b"ping": look.ping,
     b"stats": look.stats,
+    b"history": history.history,
+    b"hold": history.hold,
     b"_eval": look.eval_,
 }
 

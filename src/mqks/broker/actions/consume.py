@@ -46,8 +46,9 @@ def consume(broker: Operations, client: Client, request_id: bytes, data: bytes) 
     if changed:
         own = None if b"--add" in words.lists else client.consumers[request_id]
         broker.tell_update(queue, but=own)
+    broker.keep(queue)
     if words.confirm:
-        broker.core.confirm(client, request_id)
+        broker.core.confirm(client, request_id, client.consumers[request_id])
 
 
 def rebind(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
@@ -85,5 +86,6 @@ def _bind(broker: Operations, client: Client, request_id: bytes, words: Words, n
     queue = broker.queue(name)
     if broker.exchange.set_events(queue, wanted):
         broker.tell_update(queue)
+    broker.keep(queue)
     if words.confirm:
         broker.core.confirm(client, request_id)

@@ -2,6 +2,7 @@
 
 from mqks.broker import inspection
 from mqks.broker.client import Client
+from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
 from mqks.broker.jsons import dumps
 from mqks.broker.operations import Operations
@@ -15,7 +16,7 @@ def ping(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
     broker.core.say(client, request_id + b" ok " + rest + b"\n")
 
 
-def stats(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def stats(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
     parse(data, CONFIRM).exactly(0, "nothing after stats")
     broker.core.say(client, request_id + b" ok " + dumps(inspection.stats(broker)) + b"\n")
 

@@ -15,7 +15,7 @@ def publish(broker: Operations, client: Client, request_id: bytes, data: bytes) 
     if not event:
         raise BadRequest("expected an event")
     check_event(event)
-    broker.check_memory()
+    broker.check_room()
     broker.core.publish(client, request_id, event, content)
     if words.confirm:
         broker.core.confirm(client, request_id)

@@ -34,4 +34,4 @@ def _settle(
     if consumer is not None:
         settle(consumer, None if everything else words.plain[1])
     if words.confirm:
-        broker.core.confirm(client, request_id)
+        broker.core.confirm(client, request_id, settled=True)

@@ -49,7 +49,7 @@ def send(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
     _, text = before_json(data, CONFIRM)
     content = jsons.load_object(text)
     client.publishes = True
-    broker.check_memory()
+    broker.check_room()
     broker.core.send(client, request_id, text, broker.exchange.queues_for(content))
     broker.core.confirm(client, request_id)
 
@@ -81,7 +81,8 @@ def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
         broker.tell_pattern(queue, but=consumer)
     if broker.set_unused(queue, unused):
         broker.tell_update(queue, but=consumer)
-    broker.core.confirm(client, request_id)
+    broker.keep(queue)
+    broker.core.confirm(client, request_id, consumer)
 
 
 def ack(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
@@ -107,7 +108,7 @@ def _settle(
     event_id = None if everything else _name(request, "event_id")
     if consumer is not None:
         settle(consumer, event_id)
-    broker.core.confirm(client, request_id)
+    broker.core.confirm(client, request_id, settled=True)
 
 
 def delete_queue(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:

@@ -1,0 +1,52 @@
+"""history and hold: the log read again, and kept from going before it was read."""
+
+from mqks.broker.client import Client
+from mqks.broker.durable import Durable
+from mqks.broker.errors import BadRequest
+from mqks.broker.history import NO_END, Stream, time, wants
+from mqks.broker.names import check_name
+from mqks.broker.words import CONFIRM, Flags, count, parse, seconds, switch, text
+from mqks.journal.format import dtid_floor
+
+HISTORY: Flags = {
+    **CONFIRM,
+    b"--to": text,
+    b"--events": text,
+    b"--limit": count,
+    b"--follow": switch,
+    b"--raw": switch,
+}
+HOLD: Flags = {**CONFIRM, b"--for": lambda value: seconds(text(value))}
+
+
+def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
+    words = parse(data, HISTORY)
+    (where,) = words.exactly(1, "where to begin")
+    stream = Stream(client, request_id, broker.histories.place(where))
+    stream.follow = b"--follow" in words.flags
+    stream.raw = b"--raw" in words.flags
+    if stream.raw and (b"--events" in words.flags or b"--limit" in words.flags):
+        raise BadRequest("--raw gives whole batches: it takes no --events and no --limit")
+    if (to := words.flags.get(b"--to")) is not None:
+        if to.isdigit():
+            stream.stop = int(to)
+        elif to in (b"earliest", b"latest"):
+            stream.stop = broker.histories.place(to)
+        else:
+            stream.until = dtid_floor(time(to))
+    if (events := words.flags.get(b"--events")) is not None:
+        stream.wants = wants([check_name(event) for event in events.split(b",")])
+    stream.limit = words.flags.get(b"--limit", NO_END)
+    broker.histories.begin(stream)
+
+
+def hold(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
+    words = parse(data, HOLD)
+    name, position = words.exactly(2, "a name and a position")
+    if not position.isdigit() or len(position) > 18:
+        raise BadRequest("not a position")
+    if b"--for" not in words.flags:
+        raise BadRequest("expected --for={seconds}")
+    broker.hold(name, int(position), words.flags[b"--for"])
+    if words.confirm:
+        broker.core.confirm(client, request_id)

@@ -1,0 +1,298 @@
+"""The broker's state on disk: queues are written down when they change, and made again at a start.
+
+What a queue is (its events, its pattern, when it goes) is a line of the journal; what is in it comes from the journal's
+messages and from progress (core/keeping.pyx). Without a disk, all that would keep something does nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from mqks.broker import jsons
+from mqks.broker.dtid import Dtids
+from mqks.broker.errors import BadRequest
+from mqks.broker.operations import Operations
+from mqks.broker.patterns import Pattern
+from mqks.broker.queue import Queue
+from mqks.broker.words import seconds
+from mqks.core.hub import Core
+from mqks.core.parts import Consumer
+from mqks.journal import progress
+from mqks.journal.disk import Disk
+from mqks.journal.errors import JournalError
+from mqks.journal.format import Header
+from mqks.journal.index import Index
+from mqks.journal.journal import Journal, Options
+from mqks.journal.progress import Checkpoint, Kept, Since
+from mqks.journal.recovery import recover
+from mqks.journal.retention import Hold
+from mqks.journal.segments import Piece, Segments
+
+if TYPE_CHECKING:
+    from mqks.broker.history import Histories
+
+log = logging.getLogger(__name__)
+
+SAY_EVERY = 2.0  # seconds, while a start takes long
+PATTERN = b" --pattern "
+UNUSED = b"--delete-queue-when-unused"
+STICKY = b"--sticky"
+
+
+class Durable(Operations):
+    histories: Histories  # which the broker itself has; they need what is here
+
+    def __init__(
+        self,
+        core: Core,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        new_dtid: Dtids,
+        disk: Disk | None,
+        options: Options,
+    ) -> None:
+        super().__init__(core, clock)
+        self.wall = wall
+        self.new_dtid = new_dtid
+        self._disk = disk
+        self._options = options
+        self._holds: dict[str, Hold] = {}
+        self.journal: Journal | None = None
+
+    @property
+    def broken(self) -> str | None:
+        """Why the broker has to stop, if it has to."""
+        return self.journal.broken if self.journal else None
+
+    # ── start and stop ──
+
+    def recover(self, *, grace: float = 60.0, salvage: bool = False) -> None:
+        """Make all what it was. JournalError: that cannot be done without losing what was confirmed.
+
+        After the start a queue that goes when unused has at least `grace` seconds, so that its consumers can come back.
+        """
+        if self._disk is None:
+            return
+        disk = self._disk
+        disk.lock()
+        found = progress.find(disk)
+        segments, index = Segments(disk), Index(disk)
+        segments.salvaged |= salvage
+        self._index = index
+        kept = self._restore_checkpoint(found.checkpoint, index)
+        journaled = recover(
+            segments,
+            found.checkpoint.position,
+            found.checkpoint.crc,
+            self._replay_batch,
+            self._say_progress(),
+            salvage,
+        )
+        segments.make_safe(max(journaled.synced, found.checkpoint.position))
+        logs = [f"{number:010d}.log" for number in found.logs]
+        happened = progress.since(
+            record
+            for name in logs
+            for record in progress.records(progress.read(disk, name, make_safe=True), name, salvage)
+        )
+        for queue in self.queues.values():
+            since = happened.pop(queue.birth, Since())
+            self.core.restore(queue, kept.get(queue.birth, b""), b"".join(since.items), since.taken)
+        self.core.restored()
+        for name in found.stale:
+            disk.remove(f"{progress.FOLDER}/{name}")
+        self.new_dtid.begin_after(max(journaled.dtid, found.checkpoint.dtid))
+        known = max(self.core.highest, progress.highest(happened))
+        position = max(journaled.position, known + 1 if known else 0)
+        self._open(segments, index, position, journaled.crc if position == journaled.position else 0, found.last + 1)
+        for queue in list(self.queues.values()):
+            self.watch_unused(queue, at_least=grace)
+
+    def _restore_checkpoint(self, checkpoint: Checkpoint, index: Index) -> dict[int, bytes]:
+        """The queues as they were then, without what is in them: that is answered, by birth."""
+        self.core.adopt(checkpoint.extents)
+        for kept in checkpoint.queues:
+            self._define(kept.birth, kept.definition)
+            for place in progress.places(kept.snapshot):
+                index.adopt(place)
+        self._holds = {name: Hold(int(position), expires) for name, (position, expires) in checkpoint.holds.items()}
+        return {kept.birth: kept.snapshot for kept in checkpoint.queues}
+
+    def _say_progress(self) -> Callable[[int, int], None]:
+        said = self.timers.clock()
+
+        def say(done: int, total: int) -> None:
+            nonlocal said
+            if self.timers.clock() - said >= SAY_EVERY:
+                said = self.timers.clock()
+                log.info("reading the journal: %d %% of %d MB", 100 * done // max(total, 1), total >> 20)
+
+        return say
+
+    def _open(self, segments: Segments, index: Index, position: int, crc: int, number: int) -> None:
+        assert self._disk is not None
+        options = self._options
+        self.core.open_journal(
+            position,
+            crc,
+            b" segment 1 %s\n" % options.fsync.encode(),
+            segment_size=options.segment_size,
+            tail_memory=options.tail_memory,
+            spill_after=options.spill_after,
+            holds=options.fsync == "always",
+        )
+        self.journal = Journal(self, self._disk, options, segments, index, number)
+        self.journal.retention.wall = self.wall
+        self.journal.retention.holds = self._holds
+        self.core.mark()  # so that there is a segment, and what is wrong with the disk shows at once
+        self.core.write_out()
+        self.journal.checkpoint()
+        if self.broken:
+            raise JournalError(self.broken)
+        self.journal.retain_from_time_to_time()
+
+    def poll_disk(self) -> None:
+        """Something may have ended in the background."""
+        if self.journal:
+            self.journal.poll()
+
+    def close(self) -> None:
+        """Stop in order; all clients are gone."""
+        if self.journal:
+            self.journal.close()
+
+    # ── writing down ──
+
+    def keep(self, queue: Queue) -> None:
+        """The queue is new or may have changed."""
+        if self.journal is None:
+            return
+        definition = queue.definition()
+        if definition != queue.kept:
+            position = self.core.record(b"%s rebind %s\n" % (self.new_dtid(), definition))
+            queue.kept = definition
+            queue.birth = queue.birth or position
+
+    def forget(self, queue: Queue) -> None:
+        """The queue is gone."""
+        if self.journal is not None:
+            self.core.record(b"%s delete_queue %s\n" % (self.new_dtid(), queue.name))
+
+    def hold(self, name: bytes, position: int, seconds: float) -> None:
+        """Keep the journal from this position on, until then."""
+        if self.journal is None:
+            raise BadRequest("there is no journal to hold: the broker runs with --memory")
+        expires = self.wall() + seconds
+        self.core.record(b"%s hold %s %d %.3f\n" % (self.new_dtid(), name, position, expires))
+        self.journal.retention.holds[name.decode("latin-1")] = Hold(position, expires)
+
+    def checkpoint(self, number: int, clean: bool) -> Checkpoint:
+        """The state of all queues, when all is written."""
+        holders = self.holders()
+        return Checkpoint(
+            number,
+            position=self.core.written_position,
+            crc=self.core.last_crc,
+            dtid=self.new_dtid(),
+            clean=clean,
+            holds={name: [hold.position, hold.expires] for name, hold in self.journal.retention.holds.items()}
+            if self.journal
+            else {},
+            queues=[
+                Kept(queue.name, queue.birth, queue.definition(), self.core.snapshot(queue, holders.get(queue, [])))
+                for queue in self.queues.values()
+            ],
+            extents=self.core.extents(),
+        )
+
+    def holders(self) -> dict[Queue, list[Consumer]]:
+        """Who has been given messages of which queue, and may not have settled them."""
+        found: dict[Queue, list[Consumer]] = {}
+        for client in self.clients:
+            for consumer in self.core.holders(client):
+                assert isinstance(consumer.queue, Queue)
+                found.setdefault(consumer.queue, []).append(consumer)
+        return found
+
+    def refuse_held(self, reason: str) -> None:
+        """Replies that waited for the disk will never be true: errors go out instead."""
+        held = self.core.take_held()
+        if held:
+            error_id = self.new_dtid()
+            count = sum(replies.count(b"\n") for _, replies in held)
+            log.error("error %s reason=%s: %d requests waited for the disk", error_id.decode(), ascii(reason), count)
+            for client, replies in held:
+                for reply in replies.splitlines():
+                    self.core.say(client, b"%s error %s\n" % (reply.split(b" ", 1)[0], error_id))
+
+    # ── what the core asks for ──
+
+    def write(self, pieces: Sequence[Piece]) -> bool:
+        assert self.journal
+        return self.journal.write(pieces)
+
+    def write_progress(self, words: bytes) -> None:
+        assert self.journal
+        self.journal.write_progress(words)
+
+    def wrote(self) -> None:
+        if self.journal:
+            self.journal.wrote()
+
+    def spill(self, items: bytes) -> int:
+        assert self.journal
+        return self.journal.spill(items)
+
+    def bring_back(self, place: int, count: int) -> bytes | None:
+        return self.journal.bring_back(place, count) if self.journal else self._index.bring_back(place, count)
+
+    def grew(self) -> None:
+        """There is more of the journal to see."""
+        self.histories.grew()
+
+    def load(self, start: int, size: int) -> None:
+        assert self.journal
+        self.journal.load(start, size)
+
+    @staticmethod
+    def lost(queue: Queue, position: int) -> None:
+        log.error("a message of queue %s is lost: the journal lacks position %d", ascii(queue.name), position)
+
+    # ── coming back ──
+
+    def _replay_batch(self, header: Header, batch: memoryview) -> None:
+        self.core.replay(header.position, bytes(batch))
+
+    def replay(self, position: int, line: bytes) -> Sequence[Queue]:
+        """A line of the journal that is no publish; answers the queues that it goes to."""
+        _, action, rest = line.split(b" ", 2)
+        if action == b"send":
+            return self.exchange.queues_for(jsons.loads(rest))
+        if action == b"rebind":
+            self._define(position, rest)
+        elif action == b"delete_queue":
+            if (queue := self.queues.get(rest)) is not None:
+                self.delete_queue(queue)
+        elif action == b"hold":
+            name, held, expires = rest.split(b" ")
+            self._holds[name.decode("latin-1")] = Hold(int(held), float(expires))
+        else:
+            raise JournalError(
+                f"the journal has an action at position {position} that this mqksd does not know: {action!r}"
+            )
+        return ()
+
+    def _define(self, position: int, definition: bytes) -> None:
+        """A queue as the journal tells it; if there was none of the name, it was born at this position."""
+        text, _, pattern = definition.partition(PATTERN)
+        name, *words = text.split(b" ")
+        queue = self.queue(name)
+        queue.birth = queue.birth or position
+        queue.kept = definition
+        flags = dict(word.partition(b"=")[::2] for word in words if word.startswith(b"--"))
+        self.exchange.set_events(queue, {word for word in words if not word.startswith(b"--")})
+        self.exchange.set_pattern(queue, Pattern(jsons.loads(pattern)) if pattern else None)
+        queue.unused = None if UNUSED not in flags else seconds(flags[UNUSED] or None)
+        queue.unused_is_sticky = STICKY in flags

@@ -1,0 +1,295 @@
+"""`history`: the log read again, for whoever asks, beside the queues and without a trace in them.
+
+A stream reads a piece of the journal in the background, answers it, and goes on when its client has taken the replies:
+so a slow reader costs one piece of memory. Only what is safely on disk is shown (with --fsync=always), in whole batches
+whose checksums are right. Without a journal a stream shows what is still in memory.
+"""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+from mqks.broker.bridge import name_in
+from mqks.broker.client import Client
+from mqks.broker.durable import Durable
+from mqks.broker.errors import BadRequest
+from mqks.broker.names import Mask
+from mqks.core.history import answers
+from mqks.core.keeping import first_bad
+from mqks.core.parts import Connection
+from mqks.journal.files import SegmentView
+from mqks.journal.format import FIRST_LINE_ROOM, HEADER_SIZE, dtid_floor, parse_header, parse_segment_line
+from mqks.journal.journal import Journal
+
+log = logging.getLogger(__name__)
+
+PIECE = 256 * 1024
+NO_END = (1 << 63) - 1
+MOST_STREAMS = 16  # on one connection
+LOOK_AGAIN = 0.05  # seconds, for those who follow a log in memory
+
+
+@dataclass(eq=False)
+class Stream:
+    client: Client
+    request_id: bytes
+    start: int  # messages below this are not shown
+    stop: int = NO_END
+    until: bytes = b""  # the dtid at which it ends
+    limit: int = NO_END
+    wants: Callable[[bytes], bool] | None = None  # None: every event
+    follow: bool = False
+    raw: bool = False
+    shown: int = 0  # up to where it has been answered
+    position: int = 0  # of what is to be read next
+    size: int = PIECE  # of that
+    busy: bool = False  # it is being read
+    piece: tuple[int, bytes] | None = None  # what has been read, whole batches: its position, and its text
+
+
+def wants(masks: list[bytes]) -> Callable[[bytes], bool]:
+    """Is an event one of these names, or does a mask among them match it?"""
+    names = {mask for mask in masks if b"*" not in mask}
+    prepared = [Mask(mask) for mask in masks if b"*" in mask]
+
+    @lru_cache(maxsize=4096)
+    def wanted(event: bytes) -> bool:
+        words = event.split(b".")
+        return event in names or any(mask.matches(words) for mask in prepared)
+
+    return wanted
+
+
+class Histories:
+    """All streams of a broker."""
+
+    def __init__(self, broker: Durable) -> None:
+        self._broker = broker
+        self._streams: dict[Client, list[Stream]] = {}
+        self._followers: dict[Stream, None] = {}
+
+    # ── where it begins and ends ──
+
+    @property
+    def earliest(self) -> int:
+        journal = self._broker.journal
+        return journal.segments.earliest if journal else 0
+
+    @property
+    def visible(self) -> int:
+        """Up to where the log is shown."""
+        core = self._broker.core
+        if self._broker.journal is None:
+            return core.position
+        return core.synced if core.holds else core.written_position
+
+    def place(self, where: bytes) -> int:
+        """The position that a word of a request names."""
+        if where == b"earliest":
+            return self.earliest
+        if where == b"latest":
+            return self.visible
+        if where.isdigit():
+            position = int(where)
+            if position < self.earliest:
+                raise BadRequest("this position is gone", f"the journal begins at {self.earliest}")
+            if position > self.visible:
+                raise BadRequest("this position is yet to come", f"the journal ends at {self.visible}")
+            return position
+        return self._place_of(dtid_floor(time(where)))
+
+    def _place_of(self, dtid: bytes) -> int:
+        """The first batch of that time or later."""
+        segments = self._journal("a time").segments
+        for start in reversed(segments.starts):
+            view = SegmentView(start, lambda size, offset, start=start: segments.read(start, size, offset))  # type: ignore[misc]
+            line = view.first_line()
+            if line is not None and line.dtid < dtid:
+                return min(start + view.find_dtid(dtid, segments.sizes[start]), self.visible)
+        return self.earliest
+
+    def _journal(self, what: str) -> Journal:
+        if self._broker.journal is None:
+            raise BadRequest(f"{what} needs a journal: the broker runs with --memory")
+        return self._broker.journal
+
+    # ── streams ──
+
+    def begin(self, stream: Stream) -> None:
+        streams = self._streams.setdefault(stream.client, [])
+        if len(streams) >= MOST_STREAMS:
+            raise BadRequest("too many histories at once on one connection", str(MOST_STREAMS))
+        if any(one.request_id == stream.request_id for one in streams):
+            raise BadRequest("this request id has a history that has not ended")
+        if stream.raw:
+            self._journal("--raw")
+        streams.append(stream)
+        self._broker.core.expect(stream.client, 1)
+        stream.position = stream.start if self._broker.journal is None else self._batch_with(stream.start)
+        self._go_on(stream)
+
+    def _batch_with(self, position: int) -> int:
+        """Where the batch begins that has this position."""
+        segments = self._journal("history").segments
+        start = segments.holding(position)
+        if start is None:
+            return position
+        view = SegmentView(start, lambda size, offset: segments.read(start, size, offset))
+        header = view.header_before(position - start)
+        return header.position if header else start
+
+    def forget(self, client: Client) -> None:
+        for stream in self._streams.pop(client, ()):
+            self._followers.pop(stream, None)
+
+    def pump(self, roomy: list[Connection]) -> None:
+        """These clients have taken what they were sent."""
+        for client in roomy:
+            assert isinstance(client, Client)
+            for stream in list(self._streams.get(client, ())):
+                self._go_on(stream)
+
+    def grew(self) -> None:
+        """There is more to see."""
+        if self._followers:
+            followers, self._followers = self._followers, {}
+            for stream in followers:
+                self._go_on(stream)
+
+    def _go_on(self, stream: Stream) -> None:
+        """Answer what has been read, if the client has room, and read the next piece meanwhile."""
+        client = stream.client
+        while not client.gone and stream in self._streams.get(client, ()):
+            if client.pending_size >= self._broker.core.high_water:
+                client.reads_history = True
+                return
+            if stream.piece is not None:
+                position, data = stream.piece
+                stream.piece = None
+                self._read_on(stream)
+                self._answer(stream, position, data)
+            elif stream.busy:
+                return
+            elif stream.position < min(self.visible, stream.stop):
+                self._read_on(stream)
+            elif stream.follow and stream.position < stream.stop:
+                self._followers[stream] = None
+                if self._broker.journal is None:
+                    self._broker.timers.set("follow", LOOK_AGAIN, self.grew)
+                return
+            else:
+                self._end(stream)
+
+    def _read_on(self, stream: Stream) -> None:
+        """Have the next piece, now or when the disk has it."""
+        if stream.busy or stream.position >= min(self.visible, stream.stop):
+            return
+        if self._broker.journal is not None:
+            self._read(stream, self._broker.journal)
+            return
+        held = self._broker.core.held_lines(stream.position)
+        stream.position = self.visible if held is None else held[0] + len(held[1])
+        stream.piece = held
+
+    def _read(self, stream: Stream, journal: Journal) -> None:
+        start = journal.segments.holding(stream.position)
+        if start is None:  # a gap: on with what comes after it
+            following = bisect_right(journal.segments.starts, stream.position)
+            if following == len(journal.segments.starts):
+                stream.position = self.visible
+                return
+            start = stream.position = journal.segments.starts[following]
+        size = min(stream.size, self.visible - stream.position, journal.segments.end_of(start) - stream.position)
+        stream.busy = True
+
+        def done(data: bytes) -> None:
+            stream.busy = False
+            if not stream.client.gone:
+                self._got(stream, data, stream.position == start)
+                self._go_on(stream)
+
+        journal.read(start, size, stream.position - start, done)
+
+    def _got(self, stream: Stream, data: bytes, begins_file: bool) -> None:
+        """What was read, which may end in the middle of a batch."""
+        line = parse_segment_line(data[:FIRST_LINE_ROOM]) if begins_file else None
+        skip = line.size if line else 0
+        whole = first_bad(data, stream.position)
+        header = parse_header(data[skip : skip + HEADER_SIZE])
+        if whole > skip:
+            stream.size = PIECE
+            stream.piece = stream.position + skip, data[skip:whole]
+            stream.position += whole
+        elif len(data) == skip:
+            stream.position += skip
+        elif header is not None and skip + header.size > len(data) and header.end <= self.visible:
+            stream.size = skip + header.size  # a batch of one long line
+        else:
+            self._fail(stream, stream.position + skip)
+
+    def _answer(self, stream: Stream, position: int, data: bytes) -> None:
+        core = self._broker.core
+        if stream.raw:
+            stream.shown, ended = _whole_batches(data, position, stream)
+            core.say(stream.client, data[: stream.shown - position])
+        else:
+            replies, count, stream.shown, ended = answers(
+                data,
+                position,
+                stream.request_id + b" ok ",
+                stream.start,
+                stream.stop,
+                stream.until,
+                stream.limit,
+                stream.wants,
+                name_in,
+            )
+            stream.limit -= count
+            if replies:
+                core.say(stream.client, replies)
+        if ended or stream.limit == 0:
+            self._end(stream)
+
+    def _end(self, stream: Stream) -> None:
+        if stream in self._streams.get(stream.client, ()):
+            self._streams[stream.client].remove(stream)
+            end = min(max(stream.shown, stream.start), stream.stop)
+            self._broker.core.say(stream.client, b"%s ok --end %d\n" % (stream.request_id, end))
+            self._broker.core.expect(stream.client, -1)
+
+    def _fail(self, stream: Stream, position: int) -> None:
+        """The journal is damaged here: say so, and end."""
+        self._streams[stream.client].remove(stream)
+        error_id = self._broker.new_dtid()
+        log.error("error %s client=%s reason='the journal is damaged at position %d: run mqks journal verify'",
+                  error_id.decode(), stream.client.peer, position)  # fmt: skip
+        self._broker.core.say(stream.client, b"%s error %s\n" % (stream.request_id, error_id))
+        self._broker.core.expect(stream.client, -1)
+
+
+def _whole_batches(data: bytes, position: int, stream: Stream) -> tuple[int, bool]:
+    """Up to where raw batches go out, and whether that is the end."""
+    if stream.stop == NO_END and not stream.until:
+        return position + len(data), False
+    at = 0
+    while at < len(data):
+        header = parse_header(data[at : at + HEADER_SIZE])
+        assert header is not None  # its checksum was right
+        if header.position >= stream.stop or (stream.until and header.dtid >= stream.until):
+            return position + at, True
+        at += header.size
+    return position + at, False
+
+
+def time(word: bytes) -> datetime:
+    """A time as requests have it; without a zone it is UTC."""
+    try:
+        text = word.decode("ascii")
+        if "T" not in text:
+            raise ValueError
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest("expected a position, a time such as 2026-01-31T12:00:00Z, earliest or latest") from None

@@ -1,0 +1,24 @@
+"""What goes to disk and comes back: see keeping.pyx."""
+
+from libc.stdint cimport uint64_t
+
+from mqks.core.delivery cimport Deliverer
+
+
+cdef class Keeper(Deliverer):
+    cdef public uint64_t synced         # the position up to which the journal is safely on disk
+
+    cdef readonly uint64_t highest      # position that progress knew of
+
+    cdef int write_now(self) except -1
+    cdef bytes gather(self)
+    cdef int replay_line(self, uint64_t position, char* line, char* end) except -1
+
+
+cdef inline int write_out(Keeper core) except -1:
+    """What has happened since the last time goes to the journal, if there is one."""
+    if core.tail.journaled and (
+        core.tail.end != core.tail.written or core.progressed or core.held_new
+    ):
+        core.write_now()
+    return 0

@@ -1,0 +1,3 @@
+"""The types of what keeping.pyx offers beside the core's own methods (see hub.pyi)."""
+
+def first_bad(data: bytes, position: int) -> int: ...

@@ -1,0 +1,401 @@
+"""What goes to disk and comes back: lines as batches, what became of them as progress, and queues as snapshots.
+
+Here it is only gathered and taken apart; the handler has the files. A queue is the same after a restart because it can be made
+again from three things: its snapshot at some moment, the messages that came since, in the order of the journal (`replay`),
+and the progress since, which is how many items were taken from its head and which of these were settled or retried (`restore`).
+Items taken and not settled have been delivered to someone who is gone by now: they return to the head of the queue.
+
+Words of 8 bytes, as the machine has them:
+    progress    for each queue: birth, items taken so far, count, and so many items (retries of 0: settled; else: retried)
+    snapshot    items taken so far, counts of unsettled, of returned and of parts; unsettled and returned as item and sequence;
+                parts of what is ready as (place on disk, count), followed by the items where the place is 0
+    extents     start, size, live of each segment that is held
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, qsort
+from libc.string cimport memchr, memcmp, memcpy
+
+from mqks.core cimport buffer, fifo, heap, unsettled
+from mqks.core.crc cimport crc32
+from mqks.core.delivery cimport Deliverer
+from mqks.core.events cimport Binding, look_up
+from mqks.core.item cimport MANY_RETRIES, POSITION_BITS, item_of, position_of, retries_of
+from mqks.core.memory cimport give_back
+from mqks.core.parts cimport Connection, Consumer, Queue
+from mqks.core.routing cimport pop_ready, put, soil
+from mqks.core.tail cimport HEADER, SEGMENT, Segment, let_go
+from mqks.core.text cimport is_publish
+from mqks.core.unsettled cimport NONE
+
+
+cdef class Keeper(Deliverer):
+    # ── the journal as it grows ──
+
+    def open_journal(
+        self, uint64_t position, uint32_t previous, bytes first_line, *, size_t segment_size, size_t tail_memory,
+        size_t spill_after, bint holds,
+    ):
+        """From now on the log has files, which begin at this position with a new one. What was replayed stays."""
+        self.tail.journaled = True
+        self.tail.end = self.tail.written = self.synced = position
+        self.tail.has_file = False
+        self.tail.previous = previous
+        self.tail.first_line = first_line
+        self.tail.file_size = segment_size
+        self.tail.most_resident = tail_memory
+        self.spill_after = spill_after
+        self.holds = holds
+
+    @property
+    def unwritten(self):
+        """Does the journal lack something?"""
+        return self.tail.journaled and (self.tail.end != self.tail.written or PyList_GET_SIZE(self.progressed) > 0)
+
+    def mark(self):
+        """An empty batch, for whoever reads the files: its header tells how far the disk has all."""
+        if self.tail.batch_count == 0:
+            self.tail.make_room(0)
+
+    def write_out(self):
+        write_out(self)
+
+    cdef int write_now(self) except -1:
+        if self.tail.batch_count:
+            self.tail.seal(self.handler.new_dtid(), self.synced)
+        if self.tail.end != self.tail.written:
+            if not self.handler.write(self.tail.unwritten()):
+                return 0
+            self.tail.all_written()
+        if self.held_settled:
+            self.settled_written = True
+            self.held_settled = False
+        if self.progressed:
+            self.handler.write_progress(self.gather())
+        self.writes += 1
+        self.held_new = False
+        self.handler.wrote()
+        return 0
+
+    cdef bytes gather(self):
+        """The progress of all queues since the last time, in words."""
+        cdef list queues = self.progressed
+        cdef size_t size = 0
+        cdef Queue q
+        cdef bytes data
+        cdef uint64_t* to
+        self.progressed = []
+        for q in queues:
+            size += 3 * sizeof(uint64_t) + q.progress.tail
+        data = PyBytes_FromStringAndSize(NULL, size)
+        to = <uint64_t*>PyBytes_AS_STRING(data)
+        for q in queues:
+            q.progressed = False
+            to[0] = q.birth
+            to[1] = q.sequence
+            to[2] = q.progress.tail // sizeof(uint64_t)
+            to += 3
+            if q.progress.tail:
+                memcpy(to, q.progress.data, q.progress.tail)
+                to += q.progress.tail // sizeof(uint64_t)
+                if q.progress.capacity > 4096:
+                    buffer.release(&q.progress, &self.memory)
+                q.progress.tail = 0
+        return data
+
+    def release_replies(self, uint64_t writes):
+        """So many of the writes are safe now: say what waited for them."""
+        cdef Consumer c
+        for c in self.release(writes):
+            soil(self, c.queue)
+
+    @property
+    def written_position(self):
+        """The position up to which the journal's files have it all."""
+        return self.tail.written
+
+    @property
+    def last_crc(self):
+        """Of the last batch that was written."""
+        return self.tail.previous
+
+    # ── snapshots ──
+
+    def extents(self):
+        """The parts of the log that are held."""
+        cdef buffer.Buffer words = buffer.Buffer(NULL, 0, 0, 0)
+        cdef size_t at
+        cdef uint64_t three[3]
+        try:
+            for at in range(self.tail.first, self.tail.last):
+                if self.tail.segments[at].live:
+                    three[0] = self.tail.segments[at].start
+                    three[1] = self.tail.segments[at].size
+                    three[2] = self.tail.segments[at].live
+                    buffer.append(&words, &self.memory, <char*>three, sizeof(three))
+            return words.data[:words.tail]
+        finally:
+            buffer.release(&words, &self.memory)
+
+    def snapshot(self, Queue q, list consumers):
+        """A queue as it is; these consumers have been given something of it."""
+        cdef buffer.Buffer words = buffer.Buffer(NULL, 0, 0, 0)
+        cdef Consumer c
+        cdef fifo.Chunk* chunk = q.ready.first
+        cdef uint64_t number
+        cdef uint64_t pair[2]
+        cdef uint64_t counts[4]
+        cdef size_t i
+        counts[0] = q.sequence
+        counts[1] = 0
+        counts[2] = q.returned.count
+        counts[3] = 0
+        try:
+            buffer.append(&words, &self.memory, <char*>counts, sizeof(counts))
+            for c in consumers:
+                for number in range(c.ring.head, c.ring.tail):
+                    pair[0] = unsettled.slot(&c.ring, number).item
+                    pair[1] = unsettled.slot(&c.ring, number).sequence
+                    if pair[0] != NONE:
+                        counts[1] += 1
+                        buffer.append(&words, &self.memory, <char*>pair, sizeof(pair))
+            for i in range(q.returned.count):
+                pair[0] = q.returned.items[i].item
+                pair[1] = q.returned.items[i].sequence
+                buffer.append(&words, &self.memory, <char*>pair, sizeof(pair))
+            while chunk != NULL:
+                if chunk.tail > chunk.head:
+                    counts[3] += 1
+                    pair[0] = chunk.where if chunk.items == NULL else 0
+                    pair[1] = chunk.tail - chunk.head
+                    buffer.append(&words, &self.memory, <char*>pair, sizeof(pair))
+                    if chunk.items != NULL:
+                        buffer.append(
+                            &words, &self.memory, <char*>(chunk.items + chunk.head), pair[1] * sizeof(uint64_t)
+                        )
+                chunk = chunk.next
+            memcpy(words.data, counts, sizeof(counts))
+            return words.data[:words.tail]
+        finally:
+            buffer.release(&words, &self.memory)
+
+    # ── coming back ──
+
+    def adopt(self, bytes extents):
+        """The parts of the log that were held when the snapshots were made."""
+        cdef uint64_t* word = <uint64_t*>PyBytes_AS_STRING(extents)
+        cdef size_t i
+        for i in range(PyBytes_GET_SIZE(extents) // (3 * sizeof(uint64_t))):
+            self.tail.adopt(word[3 * i], word[3 * i + 1], word[3 * i + 2])
+
+    def replay(self, uint64_t position, bytes batch):
+        """A batch of the journal, header included, goes to queues again as it did when it came."""
+        cdef char* start = PyBytes_AS_STRING(batch)
+        cdef char* end = start + PyBytes_GET_SIZE(batch)
+        cdef char* line = start + HEADER
+        cdef char* newline
+        cdef Segment* current = self.tail.current
+        if current == NULL or current.data != NULL or current.start + current.size != position or (
+            current.size + PyBytes_GET_SIZE(batch) > SEGMENT
+        ):
+            self.tail.adopt(position, PyBytes_GET_SIZE(batch), 0)
+        else:
+            current.size += PyBytes_GET_SIZE(batch)
+            self.tail.held += PyBytes_GET_SIZE(batch)
+        while line < end:
+            newline = <char*>memchr(line, 10, end - line)
+            self.replay_line(position + (line - start), line, newline)
+            line = newline + 1
+
+    cdef int replay_line(self, uint64_t position, char* line, char* end) except -1:
+        cdef char* after_id = <char*>memchr(line, 32, end - line)
+        cdef char* event
+        cdef char* after_event
+        cdef void* found
+        cdef Queue q
+        if end - after_id > 9 and is_publish(after_id):
+            event = after_id + 9
+            after_event = <char*>memchr(event, 32, end - event)
+            found = look_up(self.events, event, after_event - event)
+            self.route(None if found == NULL else <Binding>found, position, event, after_event, end)
+        else:
+            for q in self.handler.replay(position, line[:end - line]):
+                put(self, q, position)
+        return 0
+
+    def restore(self, Queue q, bytes snapshot, bytes progress, uint64_t taken):
+        """Make a queue what it was: `replay` has put into it what came after the snapshot (empty: there is none)."""
+        cdef uint64_t nothing[4]
+        cdef uint64_t* word = <uint64_t*>PyBytes_AS_STRING(snapshot) if snapshot else nothing
+        cdef size_t count = PyBytes_GET_SIZE(progress) // sizeof(uint64_t)
+        cdef uint64_t* known = NULL
+        cdef fifo.Fifo before = fifo.Fifo(NULL, NULL, 0)
+        cdef fifo.Chunk* chunk
+        cdef uint64_t pairs
+        cdef uint64_t i
+        cdef uint64_t parts
+        cdef uint64_t delivered
+        nothing[0] = nothing[1] = nothing[2] = nothing[3] = 0
+        q.sequence = word[0]
+        delivered = word[1]
+        pairs = word[1] + word[2]
+        parts = word[3]
+        word += 4
+        if count:
+            known = <uint64_t*>malloc(count * sizeof(uint64_t))
+            if known == NULL:
+                raise MemoryError
+            memcpy(known, PyBytes_AS_STRING(progress), count * sizeof(uint64_t))
+            qsort(known, count, sizeof(uint64_t), by_position)
+            self.highest = max(self.highest, position_of(known[count - 1]))
+        try:
+            for i in range(pairs):
+                put_back(self, q, word[2 * i], word[2 * i + 1], i < delivered, known, count)
+            word += 2 * pairs
+            for i in range(parts):
+                if word[0]:
+                    chunk = fifo.new_chunk(&self.memory, sizeof(uint64_t))
+                    give_back(&self.memory, chunk.items, chunk.size)
+                    chunk.items = NULL
+                    chunk.size = 0
+                    chunk.where = word[0]
+                    chunk.tail = chunk.capacity = word[1]
+                    word += 2
+                else:
+                    chunk = fifo.new_chunk(&self.memory, word[1] * sizeof(uint64_t))
+                    chunk.tail = word[1]
+                    memcpy(chunk.items, word + 2, word[1] * sizeof(uint64_t))
+                    word += 2 + word[1]
+                fifo.link(&before, chunk)
+                before.count += chunk.tail
+            if before.last != NULL:
+                before.last.next = q.ready.first
+                q.ready.first = before.first
+                if q.ready.last == NULL:
+                    q.ready.last = before.last
+                q.ready.count += before.count
+            while q.sequence < taken and q.ready.count:
+                q.sequence += 1
+                put_back(self, q, pop_ready(self, q), q.sequence, True, known, count)
+            q.sequence = max(q.sequence, taken)
+        finally:
+            free(known)
+        q.published = 0
+
+    def restored(self):
+        """All queues are back: count anew."""
+        self.published = 0
+
+    # ── what the journal's files hold ──
+
+    def holders(self, Connection c):
+        """The consumers of this connection that may hold messages."""
+        cdef Consumer one
+        cdef list found = list((c.consumers or {}).values())
+        for one in c.settling or ():
+            if one.gone:
+                found.append(one)
+        return found
+
+    def live_in(self, uint64_t start, uint64_t end):
+        """How many times messages in this part of the log are held."""
+        cdef size_t at
+        cdef size_t live = 0
+        if self.tail.first == self.tail.last:
+            return 0
+        for at in range(self.tail.index(start), self.tail.last):
+            if self.tail.segments[at].start >= end:
+                break
+            if self.tail.segments[at].start + self.tail.segments[at].size > start:
+                live += self.tail.segments[at].live
+        return live
+
+    def oldest(self, Queue q, list consumers):
+        """The lowest position that this queue holds, as far as memory tells; None: it holds nothing."""
+        cdef uint64_t lowest = NONE
+        cdef uint64_t number
+        cdef size_t i
+        cdef Consumer c
+        for c in consumers:
+            for number in range(c.ring.head, c.ring.tail):
+                if unsettled.slot(&c.ring, number).item != NONE:
+                    lowest = min(lowest, position_of(unsettled.slot(&c.ring, number).item))
+        for i in range(q.returned.count):
+            lowest = min(lowest, position_of(q.returned.items[i].item))
+        if q.ready.count:
+            if q.ready.first.items == NULL and not self.bring_back(q):
+                return None
+            lowest = min(lowest, position_of(q.ready.first.items[q.ready.first.head]))
+        return None if lowest == NONE else lowest
+
+
+def first_bad(bytes data, uint64_t position):
+    """Where in this part of the journal the first batch begins that is not valid; its size: all are."""
+    cdef const char* text = PyBytes_AS_STRING(data)
+    cdef size_t size = PyBytes_GET_SIZE(data)
+    cdef size_t at = 0
+    cdef size_t batch
+    cdef uint32_t crc
+    if size > HEADER and memcmp(text + 24, b" segment ", 9) == 0:
+        at = <const char*>memchr(text, 10, size) + 1 - text if memchr(text, 10, size) != NULL else size
+    while at < size:
+        if size - at < HEADER or number(text + at + 31, 20, 10) != position + at:
+            return at
+        batch = HEADER + number(text + at + 52, 10, 10)
+        if batch > size - at:
+            return at
+        crc = crc32(crc32(crc32(0, text + at, 93), b"00000000", 8), text + at + 101, batch - 101)
+        if crc != number(text + at + 93, 8, 16):
+            return at
+        at += batch
+    return size
+
+
+cdef uint64_t number(const char* text, size_t digits, uint64_t base) noexcept:
+    """NONE: it is not one."""
+    cdef uint64_t value = 0
+    cdef size_t i
+    cdef int digit
+    for i in range(digits):
+        digit = text[i] - 48 if text[i] <= 57 else text[i] - 87
+        if digit < 0 or <uint64_t>digit >= base:
+            return NONE
+        value = base * value + digit
+    return value
+
+
+cdef int by_position(const void* a, const void* b) noexcept nogil:
+    cdef uint64_t left = (<uint64_t*>a)[0]
+    cdef uint64_t right = (<uint64_t*>b)[0]
+    left = left << 8 | left >> POSITION_BITS
+    right = right << 8 | right >> POSITION_BITS
+    return -1 if left < right else left > right
+
+
+cdef int put_back(
+    Keeper core, Queue q, uint64_t item, uint64_t sequence, bint delivered, uint64_t* known, size_t count
+) except -1:
+    """An item that was taken from the queue: is it settled, was it retried, or had someone got it?"""
+    cdef uint64_t position = position_of(item)
+    cdef uint64_t retries = retries_of(item) + (1 if delivered else 0)
+    cdef size_t low = 0
+    cdef size_t high = count
+    cdef size_t middle
+    while low < high:
+        middle = (low + high) // 2
+        if position_of(known[middle]) < position:
+            low = middle + 1
+        else:
+            high = middle
+    if low < count and known[low] == position:
+        let_go(core.tail, position)
+        return 0
+    while low < count and position_of(known[low]) == position:
+        retries = retries_of(known[low])
+        low += 1
+    if retries >= MANY_RETRIES:
+        retries = MANY_RETRIES
+        q.retries[position] = MANY_RETRIES
+    return heap.heap_push(&q.returned, &core.memory, item_of(position, retries), sequence)

@@ -1,0 +1,458 @@
+"""The journal as the broker keeps it: writes, group commit, checkpoints, parts of the log read back, retention.
+
+The core tells what is to be written and asks for what it wants to read; `Journal` does it through the disk seam, starts
+syncs in the background, and lets replies go when the sync that covers them is done. One sync is on its way at most;
+whatever is written meanwhile shares the next one. An error of the disk that is not "full" ends it all: `broken` says
+why, nothing is confirmed any more, and the broker has to stop.
+"""
+
+import itertools
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mqks.core.hub import Core
+from mqks.core.keeping import first_bad
+from mqks.journal.disk import Disk, Done
+from mqks.journal.errors import Damaged, JournalError
+from mqks.journal.format import segment_name
+from mqks.journal.index import Index
+from mqks.journal.progress import FOLDER as PROGRESS
+from mqks.journal.progress import Checkpoint, Log
+from mqks.journal.retention import Retention
+from mqks.journal.segments import FULL, Piece, Segments
+
+log = logging.getLogger(__name__)
+
+LAZY = 0.1  # seconds until that is synced for which nobody waits, and until readers are told of a sync
+LOOK_AT_AGE = 60.0  # seconds between looks for segments that are too old
+RETRY = 1.0  # seconds between looks at a disk that was full
+
+
+class Timers(Protocol):
+    def set(self, key: Hashable, seconds: float, action: Callable[[], None]) -> None: ...
+
+    def is_set(self, key: Hashable) -> bool: ...
+
+
+class Owner(Protocol):
+    """Whoever has the queues."""
+
+    core: Core
+
+    @property
+    def timers(self) -> Timers: ...
+
+    def checkpoint(self, number: int, clean: bool) -> Checkpoint: ...
+
+    def refuse_held(self, reason: str) -> None: ...
+
+    def grew(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Options:
+    fsync: str = "always"  # or interval, never
+    interval: float = 1.0  # seconds between syncs, where the mode is interval
+    segment_size: int = 64 << 20
+    tail_memory: int = 128 << 20  # bytes of the log that stay in memory
+    spill_after: int = 16384  # messages ready in a queue, beyond which its index goes to disk
+    checkpoint_bytes: int = (
+        256 << 20
+    )  # of the journal, or a quarter of that in progress, from one checkpoint to the next
+    retain_bytes: int = 0  # of all segments; 0: a fifth of the disk
+    retain_age: float = 7 * 86400.0
+
+
+class Journal:
+    def __init__(
+        self, owner: Owner, disk: Disk, options: Options, segments: Segments, index: Index, number: int
+    ) -> None:
+        self._owner = owner
+        self._core = owner.core
+        self._timers = owner.timers
+        self._disk = disk
+        self.options = options
+        self.segments = segments
+        self.index = index
+        self.retention = Retention(segments, options.retain_bytes or disk.space()[1] // 5, options.retain_age)
+        # What a start needs stays, so checkpoints must be made often enough for the rest to go.
+        least = max(options.retain_bytes // 4, options.segment_size)
+        self._checkpoint_bytes = min(
+            options.checkpoint_bytes, least if options.retain_bytes else options.checkpoint_bytes
+        )
+        self.broken: str | None = None
+        self.full: str | None = None  # why nothing more is taken for now
+        self._log = Log(disk, number)
+        self._folder = disk.open_folder(PROGRESS)
+        self._unsynced_logs: dict[int, Log] = {number: self._log}
+        self._folder_unsynced = True
+        self._unwritten_words: list[bytes] = []
+        self._replaced: list[Log] = []  # logs that a checkpoint on disk will make needless
+        self._old_logs: set[int] = set()  # files of such logs, still open
+        self._jobs: dict[int, tuple[Callable[[Done], None], tuple[int, ...]]] = {}  # what follows, files in use
+        self._tags = itertools.count(1)
+        self._syncing = False
+        self._after_mark = -1
+        self._checkpointing = False
+        self._finish: Callable[[], None] | None = None  # what is left to do for a checkpoint,
+        self._finish_at = 0  # when the journal is on disk up to here
+        self._checkpointed_at = self._core.written_position  # where the newest began
+        self.syncs = 0
+
+    @property
+    def unwritten(self) -> bool:
+        """Is there something that the files should have and do not? Only a full disk allows that."""
+        return self._core.unwritten or bool(self._unwritten_words)
+
+    # ── what the core asks for ──
+
+    def write(self, pieces: Sequence[Piece]) -> bool:
+        if self.broken:
+            return False
+        try:
+            self.segments.write(pieces)
+            room = self.segments.has_room()
+        except OSError as error:
+            if error.errno not in FULL:
+                self.fail(f"the journal cannot be written: {error}")
+            else:
+                self._refuse()
+                self._owner.refuse_held("the disk is full")
+            return False
+        if not room:
+            self._refuse()
+        return True
+
+    def write_progress(self, words: bytes) -> None:
+        self._unwritten_words.append(words)
+        try:
+            if not self._log.has_room():
+                self._refuse()  # what is left is for acks
+            self._log.write(b"".join(self._unwritten_words))
+        except OSError as error:
+            if error.errno not in FULL:
+                self.fail(f"progress cannot be written: {error}")
+                return
+            self._refuse()
+            if self._core.settled_waits:
+                self._owner.refuse_held("the disk is full")
+            return
+        self._unwritten_words.clear()
+        self._unsynced_logs[self._log.number] = self._log
+
+    def wrote(self) -> None:
+        if self.broken:
+            return
+        if self._core.waits_for_disk:
+            self._sync()
+        else:
+            self._sync_later()
+        if not self._core.holds:
+            self._owner.grew()
+        behind = self._core.written_position - self._checkpointed_at
+        if behind >= self._checkpoint_bytes or self._log.size >= self.options.checkpoint_bytes // 4:
+            self.checkpoint()
+
+    def spill(self, items: bytes) -> int:
+        try:
+            return self.index.spill(items)
+        except OSError as error:
+            self.fail(f"the index cannot be written: {error}")
+            return 0
+
+    def bring_back(self, place: int, count: int) -> bytes | None:
+        try:
+            return self.index.bring_back(place, count)
+        except (OSError, JournalError) as error:
+            self.fail(str(error))
+            return None
+
+    def load(self, start: int, size: int) -> None:
+        holding = self.segments.holding(start)
+        if holding is None:  # the answer comes later as always, not while queues are being served
+            self._timers.set(("missing", start), 0.0, lambda: self._loaded(start, size, b""))
+            return
+
+        self.read(holding, size, start - holding, lambda data: self._loaded(start, size, data))
+
+    def read(self, start: int, size: int, offset: int, done: Callable[[bytes], None]) -> None:
+        """A part of a segment, in the background."""
+
+        def ended(result: Done) -> None:
+            if result.error is not None:
+                self.fail(f"the journal cannot be read: {result.error}")
+            else:
+                done(result.data)
+
+        file = self.segments.file(start)
+        self._disk.start_read(file, size, offset, self._job(ended, (file,)))
+
+    def _loaded(self, start: int, size: int, data: bytes) -> None:
+        bad = first_bad(data, start) if len(data) == size else -1
+        if bad == size:
+            self._core.loaded(start, data)
+        elif self.segments.salvaged:
+            self._core.loaded(start, self.segments.mend(start, size))
+        elif (holding := self.segments.holding(start)) is None:
+            self.fail(
+                f"the journal has no file with position {start}, where a queue has a message: put the missing file "
+                "back, or start with --salvage"
+            )
+        else:
+            reason = "a message that a queue holds cannot be read"
+            self.fail(str(Damaged(segment_name(holding), start + max(bad, 0) - holding, reason)))
+
+    # ── group commit ──
+
+    def poll(self) -> None:
+        """Take up what has ended in the background."""
+        for result in self._disk.finished():
+            done, _ = self._jobs.pop(result.tag)
+            try:
+                done(result)
+            except OSError as error:
+                self.fail(f"the journal cannot be kept in order: {error}")
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        """Files that are needed no more, or only rarely: but none that is in use in the background."""
+        if self._old_logs or self.segments.too_many_open:
+            in_use = {file for _, files in self._jobs.values() for file in files}
+            self.segments.close_unused(in_use)
+            for file in self._old_logs - in_use:
+                self._disk.close(file)
+            self._old_logs &= in_use
+
+    def _start_sync(self, files: tuple[int, ...], done: Callable[[Done], None], *, urgent: bool) -> None:
+        self._disk.start_sync(files, self._job(done, files), urgent=urgent)
+
+    def _job(self, done: Callable[[Done], None], files: tuple[int, ...]) -> int:
+        tag = next(self._tags)
+        self._jobs[tag] = done, files
+        return tag
+
+    def _sync(self) -> None:
+        """Begin a sync of all that was written, unless one is on its way: then the next begins when it ends."""
+        if self._syncing or self.broken:
+            return
+        writes, position = self._core.written, self._core.written_position
+        files = self.segments.to_sync()
+        logs = []
+        if self._core.settled_waits or not self._core.waits_for_disk:
+            self._core.settled_is_taken()
+            logs = [(one, one.size) for one in self._unsynced_logs.values()]
+            files += (*(one.file for one, _ in logs), *((self._folder,) if self._folder_unsynced else ()))
+            self._unsynced_logs.clear()
+            self._folder_unsynced = False
+
+        def done(result: Done) -> None:
+            self._syncing = False
+            if result.error is not None:
+                self.fail(f"a sync has failed, and what the disk has of the last messages is not known: {result.error}")
+            elif not self.broken:
+                for one, size in logs:
+                    one.synced = size
+                self._synced(writes, position)
+
+        if not files:
+            self._synced(writes, position)
+            return
+        self._syncing = True
+        self.syncs += 1
+        self._start_sync(files, done, urgent=True)
+
+    def _synced(self, writes: int, position: int) -> None:
+        self._core.synced = position
+        self._core.release_replies(writes)
+        self._owner.grew()
+        if files := self.segments.passed(self._core, position):
+            # Consumers keep up: what was written is not read again, and its pages serve better for what comes next.
+            self._disk.start_uncache(files, self._job(lambda _: None, files))
+        if self._core.waits_for_disk:
+            if self._core.written > writes:
+                self._sync()
+        elif self._core.written_position == position:
+            if self._after_mark != position and self.options.fsync == "always":
+                self._timers.set("mark", LAZY, self._mark)
+        else:
+            self._sync_later()
+        self._finish_checkpoint()
+
+    def _sync_later(self) -> None:
+        """Nobody waits: soon is soon enough."""
+        if self.options.fsync == "never" or self._core.written_position in (self._core.synced, self._after_mark):
+            return
+        if not self._timers.is_set("sync"):
+            self._timers.set("sync", self.options.interval if self.options.fsync == "interval" else LAZY, self._sync)
+
+    def _mark(self) -> None:
+        """Readers from outside see what a header says is synced: if nothing more comes, an empty batch says it."""
+        if self._core.unwritten or self._core.written_position != self._core.synced or self.broken:
+            return
+        self._core.mark()
+        self._after_mark = self._core.position
+        self._core.write_out()
+
+    # ── when something is wrong ──
+
+    def fail(self, reason: str) -> None:
+        if self.broken is None:
+            self.broken = reason
+            self._core.refusing = True
+            log.error("%s", reason)
+            self._owner.refuse_held(reason)
+
+    def _refuse(self) -> None:
+        """The disk is full, or nearly: take no more until there is room again."""
+        if self.full is None:
+            available, _ = self._disk.space()
+            self.full = f"the disk is full ({available} bytes left): consume or delete queues, or free some space"
+            self._core.refusing = True
+            log.error("%s; publishes and new subscriptions are refused until then", self.full)
+        self._timers.set("full", RETRY, self._look_for_room)
+
+    def _look_for_room(self) -> None:
+        try:
+            self.retain()
+            if self.unwritten:
+                self._core.write_out()
+            if self._unwritten_words:
+                self.write_progress(b"")
+            room = self.segments.has_room() and self._log.has_room() and not self.unwritten
+        except OSError as error:
+            self.fail(f"the journal cannot be written: {error}")
+            return
+        if self.broken:
+            return
+        if room:
+            log.warning("there is room on the disk again: messages are taken")
+            self.full = None
+            self._core.refusing = False
+            self._core.write_out()
+        else:
+            self._timers.set("full", RETRY, self._look_for_room)
+
+    # ── checkpoints and retention ──
+
+    def checkpoint(self) -> None:
+        """Write down the state of all queues, so that a start needs only what comes after."""
+        if self._checkpointing or self.broken or self.full:
+            return
+        number = self._log.number + 1
+        try:
+            made, file, unused = self._write_checkpoint(number, clean=False)
+        except OSError as error:
+            if error.errno not in FULL:
+                self.fail(f"a checkpoint cannot be written: {error}")
+            return
+        self._checkpointing = True
+        unheld = self.retention.unheld_below(self._core, made.position)
+
+        def renamed(result: Done) -> None:
+            self._checkpointing = False
+            if result.error is not None:
+                self.fail(f"a checkpoint cannot be written: {result.error}")
+                return
+            self.retention.needed_from, self.retention.unheld = made.position, unheld
+            for one in [one for one in self._replaced if one.number < number]:
+                self._replaced.remove(one)
+                self._unsynced_logs.pop(one.number, None)
+                self._old_logs.add(one.file)
+            self.index.remove(unused)
+            remove_older(self._disk, number)
+            self.retain()
+
+        def synced(result: Done) -> None:
+            self._disk.close(file)
+            if result.error is not None:
+                self.fail(f"a checkpoint cannot be written: {result.error}")
+                return
+            self._finish_at = made.position
+            self._finish = rename
+            self._finish_checkpoint()
+
+        def rename() -> None:
+            self._disk.rename(f"{PROGRESS}/{number:010d}.new", f"{PROGRESS}/{number:010d}.checkpoint")
+            self._start_sync((self._folder,), renamed, urgent=False)
+
+        self._start_sync((*self.index.to_sync(), file), synced, urgent=False)
+
+    def _finish_checkpoint(self) -> None:
+        """It counts when the journal is on disk as far as it goes. Only commits sync the journal: of two syncs at once
+        of one file, an error may be told to one only."""
+        if self._finish is None:
+            return
+        if self._core.synced < self._finish_at:
+            self._sync()
+        else:
+            finish, self._finish = self._finish, None
+            finish()
+
+    def _write_checkpoint(self, number: int, clean: bool) -> tuple[Checkpoint, int, list[int]]:
+        """Into a file that is no checkpoint yet; a new log begins with it."""
+        fresh = Log(self._disk, number)
+        self._replaced.append(self._log)
+        made = self._owner.checkpoint(number, clean)
+        unused = self.index.unused()
+        self._log = fresh
+        self._unsynced_logs[number] = fresh
+        self._folder_unsynced = True
+        self._checkpointed_at = made.position
+        file = self._disk.open(f"{PROGRESS}/{number:010d}.new", create=True)
+        self._disk.write(file, made.pack(), 0)
+        return made, file, unused
+
+    def retain_from_time_to_time(self) -> None:
+        """What is old goes also where little happens."""
+        if self._core.written_position != self._checkpointed_at and not self._core.unwritten:
+            self.checkpoint()
+        self.retain()
+        self._timers.set("retain", LOOK_AT_AGE, self.retain_from_time_to_time)
+
+    def retain(self) -> None:
+        """Remove segments that are old or too many, unless a queue, a hold or the next start needs them."""
+        if self.broken:
+            return
+        try:
+            for start in self.retention.removable():
+                log.info("segment %s is removed: it is older or more than is to be retained", segment_name(start))
+                self.segments.remove(start)
+        except OSError as error:
+            self.fail(f"old segments cannot be removed: {error}")
+
+    def close(self) -> None:
+        """The broker stops in order: all is written, and the next start needs nothing but a checkpoint."""
+        self._core.write_out()
+        if self.broken or self.full:
+            return
+        while self._jobs:  # a checkpoint may be on its way
+            self.poll()
+        if self.broken:
+            return
+        self._checkpointing = True  # the last one is made here
+        try:
+            for one in self.segments.unsynced():
+                self._disk.sync(one)
+            self._core.synced = self._core.written_position
+            self._core.mark()  # the last word: readers see the whole journal
+            self._core.write_out()
+            made, file, unused = self._write_checkpoint(self._log.number + 1, clean=True)
+            self.segments.finish()
+            for one in (*self.segments.unsynced(), *self.index.to_sync(), file):
+                self._disk.sync(one)
+            self._disk.rename(f"{PROGRESS}/{made.number:010d}.new", f"{PROGRESS}/{made.number:010d}.checkpoint")
+            self._disk.sync(self._folder)
+            self.index.remove(unused)
+            remove_older(self._disk, made.number)
+        except OSError as error:
+            self.fail(f"the journal could not be closed in order: {error}; nothing that was confirmed is lost")
+
+
+def remove_older(disk: Disk, number: int) -> None:
+    """What a checkpoint of this number makes needless."""
+    for name in disk.files(PROGRESS):
+        first = name.partition(".")[0]
+        if first.isdigit() and int(first) < number:
+            disk.remove(f"{PROGRESS}/{name}")

@@ -1,0 +1,253 @@
+"""What became of messages: a log of what was taken from queues, settled and retried, and checkpoints of all queues.
+
+`{n}.checkpoint` is the state of every queue at one position of the journal; `{n}.log` has what happened since, one
+record for each write. A start needs the newest checkpoint, the logs from its number on, and the journal from its
+position on. A new checkpoint begins a new log; when it is safely on disk, all older ones go. The words in records and
+snapshots are the core's (core/keeping.pyx). Both formats are the broker's own and may change with its version.
+"""
+
+import json
+import logging
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqks.core.crc import crc32
+from mqks.journal.disk import Disk
+from mqks.journal.errors import JournalError
+from mqks.journal.segments import FULL
+
+log = logging.getLogger(__name__)
+
+FOLDER = "progress"
+VERSION = 1
+MAGIC = b"mqksprog"
+RECORD = struct.Struct("<8sIIQ")  # magic, crc of all that follows it, bytes of the words, how far this log was synced
+CRC_AT = 12
+AHEAD = 1 << 20
+POSITION_BITS = 56  # of an item; the rest are its retries
+
+
+@dataclass
+class Kept:
+    """A queue in a checkpoint."""
+
+    name: bytes
+    birth: int
+    definition: bytes
+    snapshot: bytes
+
+
+@dataclass
+class Checkpoint:
+    number: int
+    position: int = 0  # of the journal, up to where it is in here
+    crc: int = 0  # of the last batch before it
+    dtid: bytes = b""  # when it was made
+    clean: bool = False  # by a broker that stopped in order
+    holds: dict[str, list[float]] = field(default_factory=dict)  # name → position, expiry
+    queues: list[Kept] = field(default_factory=list)
+    extents: bytes = b""
+
+    def pack(self) -> bytes:
+        head = {
+            "version": VERSION,
+            "position": self.position,
+            "crc": self.crc,
+            "dtid": _text(self.dtid),
+            "clean": self.clean,
+            "holds": self.holds,
+            "extents": len(self.extents),
+            "queues": [
+                [_text(kept.name), kept.birth, _text(kept.definition), len(kept.snapshot)] for kept in self.queues
+            ],
+        }
+        line = json.dumps(head).encode() + b"\n"
+        data = b"".join((line, self.extents, *(kept.snapshot for kept in self.queues)))
+        return data + struct.pack("<I", crc32(data))
+
+    @classmethod
+    def unpack(cls, number: int, data: bytes) -> "Checkpoint | None":
+        """None: it is not whole."""
+        if len(data) < 4 or struct.unpack_from("<I", data, len(data) - 4)[0] != crc32(data[:-4]):
+            return None
+        line, _, rest = data[:-4].partition(b"\n")
+        head: dict[str, Any] = json.loads(line)
+        if head["version"] != VERSION:
+            raise JournalError(
+                f"{FOLDER}/{number:010d}.checkpoint is of version {head['version']}, which this mqksd does not know: "
+                "use the one that wrote it, or remove the folders progress and index: messages then come again, and "
+                "queues older than the journal are gone"
+            )
+        made = cls(number, head["position"], head["crc"], _bytes(head["dtid"]), head["clean"], head["holds"])
+        at = head["extents"]
+        made.extents = rest[:at]
+        for name, birth, definition, size in head["queues"]:
+            made.queues.append(Kept(_bytes(name), birth, _bytes(definition), rest[at : at + size]))
+            at += size
+        return made
+
+
+def _text(name: bytes) -> str:
+    return name.decode("latin-1")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("latin-1")
+
+
+@dataclass
+class Since:
+    """What happened to one queue since the checkpoint."""
+
+    taken: int = 0
+    items: list[bytes] = field(default_factory=list)
+
+
+class Log:
+    """The log that is being written."""
+
+    def __init__(self, disk: Disk, number: int) -> None:
+        self._disk = disk
+        self.number = number
+        self.file = disk.open(f"{FOLDER}/{number:010d}.log", create=True)
+        self.size = 0
+        self.synced = 0
+        self._reserved = 0
+
+    def write(self, words: bytes) -> None:
+        tail = struct.pack("<IQ", len(words), self.synced) + words
+        self._disk.write(self.file, MAGIC + struct.pack("<I", crc32(tail)) + tail, self.size)
+        self.size += RECORD.size + len(words)
+
+    def has_room(self) -> bool:
+        """Is there disk for what may come next? Space is reserved a good part ahead."""
+        if self._reserved < self.size + AHEAD:
+            try:
+                self._disk.reserve(self.file, self.size, 4 * AHEAD)
+            except OSError as error:
+                if error.errno in FULL:
+                    return False
+                raise
+            self._reserved = self.size + 4 * AHEAD
+        return True
+
+
+def places(snapshot: bytes) -> Iterator[int]:
+    """The parts of a queue's snapshot that are in the index."""
+    words = memoryview(snapshot).cast("Q")
+    _, unsettled, returned, parts = words[:4]
+    at = 4 + 2 * (unsettled + returned)
+    for _ in range(parts):
+        place, count = words[at : at + 2]
+        if place:
+            yield place
+        at += 2 if place else 2 + count
+
+
+def records(data: bytes, name: str, salvage: bool = False) -> Iterator[bytes]:
+    """The words of each valid record. A bad one ends the log, unless a later one knows that it was safely on disk."""
+    at = 0
+    while at < len(data):
+        found = _record_at(data, at)
+        if found is None:
+            if not salvage:
+                _check_torn(data, at, name)
+            log.warning("%s/%s ends at byte %d: acks that were not confirmed may be missing", FOLDER, name, at)
+            return
+        end, _ = found
+        yield data[at + RECORD.size : end]
+        at = end
+
+
+def _record_at(data: bytes, at: int) -> tuple[int, int] | None:
+    """Where the valid record ends that stands here, and how far it says the log was synced."""
+    if data[at : at + 8] != MAGIC or at + RECORD.size > len(data):
+        return None
+    _, crc, size, synced = RECORD.unpack_from(data, at)
+    end = at + RECORD.size + size
+    if end > len(data) or crc32(data[at + CRC_AT : end]) != crc:
+        return None
+    return end, synced
+
+
+def _check_torn(data: bytes, bad: int, name: str) -> None:
+    at = data.find(MAGIC, bad + 1)
+    while at >= 0:
+        found = _record_at(data, at)
+        if found is not None and found[1] > bad:
+            raise JournalError(
+                f"{FOLDER}/{name} is damaged at byte {bad}: acks were lost; start with --salvage to go on without "
+                "them: some messages then come again"
+            )
+        at = data.find(MAGIC, at + 1)
+
+
+def since(words: Iterator[bytes]) -> dict[int, Since]:
+    """By the birth of the queue."""
+    found: dict[int, Since] = {}
+    for record in words:
+        view = memoryview(record).cast("Q")
+        at = 0
+        while at < len(view):
+            birth, taken, count = view[at : at + 3]
+            one = found.setdefault(birth, Since())
+            one.taken = max(one.taken, taken)
+            one.items.append(record[8 * (at + 3) : 8 * (at + 3 + count)])
+            at += 3 + count
+    return found
+
+
+def highest(happened: dict[int, Since]) -> int:
+    """The highest position that progress knows of. If the journal has lost it, it must not be given out again."""
+    words = (word for one in happened.values() for items in one.items for word in memoryview(items).cast("Q"))
+    positions = (word & ((1 << POSITION_BITS) - 1) for word in words)
+    return max(max(happened, default=0), max(positions, default=0))
+
+
+@dataclass
+class Found:
+    """What a start finds in the folder."""
+
+    checkpoint: Checkpoint
+    logs: list[int]
+    stale: list[str]
+    last: int  # the highest number in use
+
+
+def find(disk: Disk) -> Found:
+    files = disk.files(FOLDER)
+    numbers: dict[str, list[int]] = {"log": [], "checkpoint": []}
+    for name in files:
+        stem, _, kind = name.partition(".")
+        if kind in numbers and stem.isdigit():
+            numbers[kind].append(int(stem))
+    checkpoint = Checkpoint(0)
+    for number in sorted(numbers["checkpoint"], reverse=True):
+        made = Checkpoint.unpack(number, read(disk, f"{number:010d}.checkpoint"))
+        if made is None:
+            raise JournalError(
+                f"{FOLDER}/{number:010d}.checkpoint is damaged: remove the folders progress and index to have the "
+                "queues made anew from the journal: messages then come again, and queues older than it are gone"
+            )
+        checkpoint = made
+        break
+    logs = [number for number in sorted(numbers["log"]) if number >= checkpoint.number]
+    used = {f"{number:010d}.log" for number in logs} | {f"{checkpoint.number:010d}.checkpoint"}
+    stale = [name for name in files if name not in used]
+    return Found(checkpoint, logs, stale, max((*numbers["log"], *numbers["checkpoint"]), default=0))
+
+
+def read(disk: Disk, name: str, *, make_safe: bool = False) -> bytes:
+    """All that is in a file. It may be only in the memory of the system, and after a failed sync it stays there:
+    written again (make_safe) it will be on disk when this returns."""
+    file = disk.open(f"{FOLDER}/{name}")
+    try:
+        data = disk.read(file, disk.size(file), 0)
+        if make_safe:
+            disk.write(file, data, 0)
+            disk.sync(file)
+        return data
+    finally:
+        disk.close(file)

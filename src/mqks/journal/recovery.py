@@ -1,0 +1,182 @@
+"""The journal at start: what is valid is read again, a torn end is cut off, damage stops the start.
+
+What was known to be on disk (`synced` in the headers of later batches tells) must be there: if it is not, the start is
+refused. Beyond that, the first bad batch and all after it are cut off, kept aside, and it is said.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqks.journal.errors import Damaged, JournalError, UnknownVersion
+from mqks.journal.format import (
+    FIRST_LINE_ROOM,
+    HEADER_SIZE,
+    VERSION,
+    Batches,
+    Header,
+    Stop,
+    find_header,
+    parse_header,
+    parse_segment_line,
+    segment_name,
+)
+from mqks.journal.segments import Segments
+
+log = logging.getLogger(__name__)
+
+OnBatch = Callable[[Header, memoryview], None]
+OnBytes = Callable[[int, int], None]  # bytes read so far, of how many
+PIECE = 1 << 20
+
+
+@dataclass
+class Journaled:
+    """How far the journal goes."""
+
+    position: int  # where the next segment may begin
+    crc: int  # of the last batch; 0 if the next segment does not follow on it
+    synced: int  # up to here it was known to be on disk
+    dtid: bytes = b""  # of the last batch
+
+
+def recover(
+    segments: Segments, position: int, crc: int, on_batch: OnBatch, on_bytes: OnBytes, salvage: bool = False
+) -> Journaled:
+    """Give every valid batch from this position on to `on_batch`. With `salvage` go on without what is missing."""
+    for start in [start for start in segments.starts if not segments.sizes[start]]:
+        segments.remove(start)
+    starts = [start for start in segments.starts if segments.end_of(start) > position]
+    total = sum(segments.end_of(start) - max(start, position) for start in starts)
+    found = Journaled(position, crc, position)
+    done = 0
+    end = max(map(segments.end_of, segments.starts), default=0)
+    if end < position:
+        if not salvage:
+            raise _missing(end, position)
+        _say_missing(_cut_torn_end(segments), position)
+        return Journaled(position, 0, position)
+    for number, start in enumerate(starts):
+        offset = max(position - start, 0)
+        reason = None
+        if offset == 0:
+            offset, reason = _first_line(segments, start)
+        if start > found.position:
+            found.crc = 0
+            if reason is None and not _follows_gap(segments, start, offset):
+                if not any(_knows_more(segments, later, 0, found.position) for later in starts[number:]):
+                    return _cut(segments, starts[number:], 0, f"what stood from {found.position} on is missing", found)
+                if position and not segments.salvaged:
+                    raise _missing(found.position, start)
+                _say_missing(found.position, start)
+        if reason is None:
+            reader = Batches(
+                lambda size, at, start=start: segments.read(start, size, at),  # type: ignore[misc]
+                start,
+                offset,
+                segments.sizes[start],
+                previous=found.crc or None,
+            )
+            for header, batch in reader:
+                found.crc, found.dtid = header.crc, header.dtid
+                found.synced = max(found.synced, header.synced)
+                on_batch(header, batch)
+                on_bytes(done + reader.offset, total)
+            if reader.stop is not Stop.END:
+                offset, reason = reader.offset, reader.reason
+        if reason is not None:
+            return _cut(segments, starts[number:], offset, reason, found)
+        found.position = segments.end_of(start)
+        done += segments.sizes[start]
+    return found
+
+
+def _missing(end: int, position: int) -> JournalError:
+    return JournalError(
+        f"the journal lacks what stood from position {end} on, and it was safely on disk up to {position}: put the "
+        "missing files back, or start with --salvage"
+    )
+
+
+def _say_missing(start: int, end: int) -> None:
+    log.warning(
+        "positions %d to %d are missing: the journal has no file with them; what only they told is lost", start, end
+    )
+
+
+def _cut_torn_end(segments: Segments) -> int:
+    """The last segment is not to be written again: cut off what is no valid batch. Answers where the journal ends."""
+    if not segments.starts:
+        return 0
+    start = segments.starts[-1]
+    offset, reason = _first_line(segments, start)
+    if reason is None:
+        reader = Batches(
+            lambda size, at: segments.read(start, size, at), start, offset, segments.sizes[start], chain=False
+        )
+        for _ in reader:
+            pass
+        offset = reader.offset
+    if offset < segments.sizes[start]:
+        segments.cut(start, offset, f"{segment_name(start)}.{offset}.cut")
+    return start + offset
+
+
+def _follows_gap(segments: Segments, start: int, offset: int) -> bool:
+    """Did the broker that began this segment know that nothing stands right before it?"""
+    header = parse_header(segments.read(start, HEADER_SIZE, offset))
+    return header is None or header.previous == 0
+
+
+def _first_line(segments: Segments, start: int) -> tuple[int, str | None]:
+    """Where the batches of a segment begin, or what is wrong with its first line."""
+    line = parse_segment_line(segments.read(start, FIRST_LINE_ROOM, 0))
+    if line is None:
+        return 0, "the first line of the segment is not whole"
+    if line.version != VERSION:
+        raise UnknownVersion(segment_name(start), line.version)
+    return line.size, None
+
+
+def _cut(segments: Segments, starts: list[int], offset: int, reason: str, found: Journaled) -> Journaled:
+    """The journal ends in the first of these segments, at this offset, unless more was known to be on disk."""
+    first = starts[0]
+    for start in starts:
+        if _knows_more(segments, start, offset if start == first else 0, first + offset):
+            raise Damaged(segment_name(first), offset, reason)
+    end = max(segments.end_of(start) for start in starts)
+    lost = 0
+    for start in reversed(starts):
+        at = offset if start == first else 0
+        lost += segments.sizes[start] - at
+        segments.cut(start, at, f"{segment_name(start)}.{at}.cut")
+    log.warning(
+        "the journal was cut at position %d: %s; what was not confirmed may be missing, %d bytes are kept in aside/",
+        first + offset, reason, lost,
+    )  # fmt: skip
+    return Journaled(end + 1, 0, found.synced, found.dtid)
+
+
+def _knows_more(segments: Segments, start: int, offset: int, bad: int) -> bool:
+    """Does a valid batch from here on tell that what stands at `bad` was safely on disk?"""
+    size = segments.sizes[start]
+
+    def read(size: int, at: int) -> bytes:
+        return segments.read(start, size, at)
+
+    while offset < size:
+        # One byte before: a header starts after a newline.
+        data = read(PIECE, max(offset - 1, 0))
+        at = find_header(data, 0)
+        if at < 0:
+            offset += max(len(data) - 256, 1) if len(data) == PIECE else size
+            continue
+        place = max(offset - 1, 0) + at
+        header = parse_header(read(HEADER_SIZE, place))
+        if header is not None and header.position == start + place:
+            for one, _ in Batches(read, start, place, size):
+                if one.synced > bad:
+                    return True
+                place = one.end - start
+        offset = max(place, max(offset - 1, 0) + at + 1)
+    return False

@@ -1,0 +1,213 @@
+"""The segments on disk, as the broker writes them: which there are, and where a position is.
+
+It gets bytes that are batches already (the core makes them) and puts them where they belong. Files that were written
+and not yet synced are remembered here, together with the folder whenever it has a new name in it.
+"""
+
+import errno
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import chain, count
+
+from mqks.core.hub import Core
+from mqks.journal.disk import Disk
+from mqks.journal.format import FIRST_LINE_ROOM, PIECE, Batches, Read, parse_segment_line, position_of, segment_name
+
+FOLDER = "journal"
+AHEAD = 4 << 20  # bytes of disk that are made sure of before they are needed
+MOST_OPEN = 64
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+Piece = tuple[int, memoryview, bool]  # position, bytes, do they begin a file
+
+
+class Segments:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        found = ((position_of(name), size) for name, size in disk.files(FOLDER).items())
+        self.sizes = {start: size for start, size in found if start is not None}
+        self._folder = disk.open_folder(FOLDER)
+        self.salvaged = any(name.endswith(".damaged") for name in disk.files("aside"))  # then parts are missing
+        self._starts = sorted(self.sizes)
+        self._files: dict[int, int] = {}  # start → handle, of those open
+        self._removed: set[int] = set()  # handles that are still open
+        self._unsynced: dict[int, None] = {}  # starts
+        self._folder_unsynced = False
+        self._reserved = 0
+        self._passed: set[int] = set()
+
+    @property
+    def starts(self) -> list[int]:
+        return self._starts
+
+    @property
+    def total(self) -> int:
+        return sum(self.sizes.values())
+
+    @property
+    def earliest(self) -> int:
+        return self._starts[0] if self._starts else 0
+
+    def end_of(self, start: int) -> int:
+        return start + self.sizes[start]
+
+    def file(self, start: int) -> int:
+        if start not in self._files:
+            self._files[start] = self._disk.open(f"{FOLDER}/{segment_name(start)}")
+        return self._files[start]
+
+    def read(self, start: int, size: int, offset: int) -> bytes:
+        return self._disk.read(self.file(start), size, offset)
+
+    def holding(self, position: int) -> int | None:
+        """The start of the segment that has this position."""
+        at = bisect_right(self._starts, position) - 1
+        if at < 0 or position >= self.end_of(self._starts[at]):
+            return None
+        return self._starts[at]
+
+    # ── writing ──
+
+    def write(self, pieces: Iterable[Piece]) -> None:
+        for position, data, begins in pieces:
+            if begins and position not in self.sizes:
+                self._begin(position)
+            start = self._starts[-1]
+            offset = position - start
+            self._disk.write(self.file(start), data, offset)
+            self.sizes[start] = offset + len(data)
+            self._unsynced[start] = None
+
+    def _begin(self, start: int) -> None:
+        if self._starts:
+            self._seal(self._starts[-1])
+        self._files[start] = self._disk.open(f"{FOLDER}/{segment_name(start)}", create=True)
+        self._folder_unsynced = True
+        self.sizes[start] = 0
+        self._starts.append(start)
+        self._reserved = 0
+
+    def _seal(self, start: int) -> None:
+        """What was reserved and not used goes back."""
+        if self._reserved:
+            self._disk.truncate(self.file(start), self.sizes[start])
+
+    def has_room(self) -> bool:
+        """Is there disk for what may come next? Space is reserved a good part ahead."""
+        if not self._starts:
+            return True
+        start = self._starts[-1]
+        size = self.sizes[start]
+        if self._reserved < size + AHEAD:
+            try:
+                self._disk.reserve(self.file(start), size, 4 * AHEAD)
+            except OSError as error:
+                if error.errno in FULL:
+                    return False
+                raise
+            self._reserved = size + 4 * AHEAD
+        return True
+
+    def finish(self) -> None:
+        """The broker stops: give back what was reserved."""
+        if self._starts:
+            self._seal(self._starts[-1])
+
+    def to_sync(self) -> tuple[int, ...]:
+        """The handles that a sync must cover now; from here on they count as synced."""
+        files = [self._files[start] for start in self._unsynced]
+        if self._folder_unsynced:
+            files.append(self._folder)
+        self._unsynced.clear()
+        self._folder_unsynced = False
+        return tuple(files)
+
+    def passed(self, core: Core, position: int) -> tuple[int, ...]:
+        """Handles of the files sealed below this position, which is synced, that no queue needs; each is told once."""
+        ended = [start for start in self._files if start != self._starts[-1] and self.end_of(start) <= position]
+        files = tuple(
+            self._files[start]
+            for start in ended
+            if start not in self._passed and core.live_in(start, self.end_of(start)) == 0
+        )
+        self._passed.update(ended)
+        return files
+
+    def make_safe(self, position: int) -> None:
+        """From here on nobody knows what is on disk and what only in the memory of the system, where it stays if a sync
+        has failed: write it again and sync."""
+        for start in self._starts[max(bisect_right(self._starts, position) - 1, 0) :]:
+            for offset in range(max(position - start, 0), self.sizes[start], PIECE):
+                self._disk.write(self.file(start), self.read(start, PIECE, offset), offset)
+            self._disk.sync(self.file(start))
+        self._disk.sync(self._folder)
+
+    def unsynced(self) -> tuple[int, ...]:
+        """The same handles, for a sync of another kind."""
+        return (*(self._files[start] for start in self._unsynced), self._folder)
+
+    def mend(self, start: int, size: int) -> bytes:
+        """A part of a salvaged journal: its valid batches, and zeros for all that is lost."""
+        data = bytearray(size)
+        for first in self._starts[
+            max(bisect_right(self._starts, start) - 1, 0) : bisect_right(self._starts, start + size)
+        ]:
+            low = max(start, first)
+            found = self.read(first, start + size - low, low - first)
+            at = 0
+            if low == first and (line := parse_segment_line(found[:FIRST_LINE_ROOM])):
+                at = line.size
+            for header, batch in Batches(_reading(found), low, at, len(found), chain=False):
+                data[header.position - start : header.end - start] = batch
+        return bytes(data)
+
+    # ── removing ──
+
+    def cut(self, start: int, offset: int, aside: str) -> None:
+        """The segment ends here; what stood beyond is kept aside. It is safely so when this returns."""
+        size = self.sizes[start]
+        self._keep_aside(self.read(start, size - offset, offset), aside)
+        self._disk.truncate(self.file(start), offset)
+        self._disk.sync(self.file(start))
+        self.sizes[start] = offset
+        if offset == 0:
+            self.remove(start)
+            self._disk.sync(self._folder)
+
+    def _keep_aside(self, data: bytes, name: str) -> None:
+        there = self._disk.files("aside")
+        free = next(one for one in chain((name,), (f"{name}.{n}" for n in count(1))) if one not in there)
+        file = self._disk.open(f"aside/{free}", create=True)
+        self._disk.write(file, data, 0)
+        self._disk.sync(file)
+        self._disk.close(file)
+        folder = self._disk.open_folder("aside")
+        self._disk.sync(folder)
+        self._disk.close(folder)
+
+    def remove(self, start: int) -> None:
+        self._disk.remove(f"{FOLDER}/{segment_name(start)}")
+        if start in self._files:
+            self._removed.add(self._files.pop(start))
+        self._unsynced.pop(start, None)
+        del self.sizes[start]
+        self._starts.remove(start)
+        self._passed.discard(start)
+
+    @property
+    def too_many_open(self) -> bool:
+        return bool(self._removed) or len(self._files) > MOST_OPEN
+
+    def close_unused(self, in_use: set[int]) -> None:
+        """Of the sealed segments few stay open, beside those that are being synced or read."""
+        if len(self._files) > MOST_OPEN:
+            for start, file in list(self._files.items()):
+                if start != self._starts[-1] and start not in self._unsynced and file not in in_use:
+                    self._disk.close(self._files.pop(start))
+        for file in self._removed - in_use:
+            self._disk.close(file)
+        self._removed &= in_use
+
+
+def _reading(data: bytes) -> Read:
+    return lambda size, offset: data[offset : offset + size]

@@ -1,0 +1,126 @@
+"""When the broker says `ok`, with a disk in hand: not before the sync that covers it, and never if that fails."""
+
+import errno
+import random
+
+import pytest
+
+from mqks.broker import Broker
+from mqks.broker.client import Client
+from tests.sim.disk import FakeDisk
+
+# Requests to be confirmed, after c1 has been given m1 and m2 of q1; each changes something that a client may rely on.
+RELIED_ON = {
+    "publish": b"r1 publish --confirm e1 d1",
+    "publish that no queue wants": b"r1 publish --confirm e9 d1",
+    "send": b'r1 send {"event": "e1"}',
+    "ack": b"r1 ack --confirm c1 m1",
+    "ack --all": b"r1 ack --all --confirm c1",
+    "reject": b"r1 reject --confirm c1 m2",
+    "rebind": b"r1 rebind --confirm q1 e1 e2",
+    "subscribe": b"r1 subscribe --confirm q3 e3",
+    "consume": b"r1 consume --confirm q4 e4",
+    "recv": b'r1 recv {"queue": "q5", "pattern": {"a": 1}}',
+    "delete_queue": b"r1 delete_queue --confirm q1",
+    "delete_queue --when-unused": b"r1 delete_queue --confirm q1 --when-unused=5",
+}
+
+
+class Started:
+    """A broker on a fake disk, whose syncs end when told."""
+
+    def __init__(self, fsync: str = "always") -> None:
+        self.disk = FakeDisk(random.Random(1))
+        self.broker = Broker(disk=self.disk, seed=1, clock=lambda: 0.0, fsync=fsync)
+        self.broker.recover()
+        self.client = self.broker.connect("127.0.0.1:1")
+        self.sync()
+
+    def say(self, *requests: bytes, client: Client | None = None) -> list[bytes]:
+        """What is said in the turn that takes these requests."""
+        self.broker.feed(client or self.client, b"".join(request + b"\n" for request in requests))
+        self.broker.turn()
+        return self.said(client)
+
+    def said(self, client: Client | None = None) -> list[bytes]:
+        text = (client or self.client).pending()
+        self.broker.sent(client or self.client, len(text))
+        return text.splitlines()
+
+    def sync(self) -> list[bytes]:
+        """All that is on its way to the disk gets there; what is said then."""
+        while self.disk.complete(urgent=True) or self.disk.complete(urgent=False):
+            self.broker.poll_disk()
+        self.broker.turn()
+        return self.said()
+
+    def journal(self) -> bytes:
+        """What a power loss cannot take."""
+        return b"".join(self.disk.durable("journal").values())
+
+    def with_messages(self) -> "Started":
+        self.say(b"c1 consume q1 e1 --manual-ack", b"m1 publish e1 d1", b"m2 publish e1 d2")
+        self.sync()
+        return self
+
+
+def confirmed(lines: list[bytes]) -> bool:
+    return b"r1 ok " in lines
+
+
+@pytest.mark.parametrize("request_line", RELIED_ON.values(), ids=RELIED_ON.keys())
+def test_ok_is_said_when_the_sync_is_done_and_not_before(request_line: bytes) -> None:
+    started = Started().with_messages()
+    assert not confirmed(started.say(request_line))
+    for _ in range(3):
+        started.broker.poll_disk()
+        assert not confirmed(started.say(b"p1 ping"))
+    assert confirmed(started.sync())
+
+
+def test_what_is_confirmed_is_on_disk() -> None:
+    started = Started()
+    started.say(b"m1 publish --confirm e1 d1", b"s1 subscribe --confirm q1 e1")
+    assert b"m1 publish e1 d1\n" not in started.journal()
+    assert started.sync() == [b"m1 ok ", b"s1 ok "]
+    assert b"m1 publish e1 d1\n" in started.journal()
+    assert b" rebind q1 e1\n" in started.journal()
+
+
+@pytest.mark.parametrize("fsync", ["interval", "never"])
+def test_in_the_other_modes_nobody_waits(fsync: str) -> None:
+    started = Started(fsync)
+    assert started.say(b"m1 publish --confirm e1 d1") == [b"m1 ok "]
+    assert not started.disk.complete(urgent=True)
+
+
+def test_one_sync_confirms_all_that_came_before_it() -> None:
+    started = Started()
+    assert started.broker.journal
+    started.say(b"m0 publish --confirm e1 d0")  # its sync is on its way
+    before = started.broker.journal.syncs
+    clients = [started.broker.connect(f"127.0.0.1:{port}") for port in range(2, 102)]
+    for client in clients:
+        assert started.say(b"m1 publish --confirm e1 d1", client=client) == []
+    assert started.sync() == [b"m0 ok "]
+    assert all(started.said(client) == [b"m1 ok "] for client in clients)
+    assert started.broker.journal.syncs == before + 1
+
+
+def test_a_sync_that_fails_confirms_nothing_and_nothing_more_is_taken() -> None:
+    started = Started()
+    started.say(b"m1 publish --confirm e1 d1", b"c1 consume --confirm q1 e1")
+    started.disk.fail("sync", errno.EIO)
+    answers = started.sync()
+    assert [line.split(b" ")[:2] for line in answers] == [[b"m1", b"error"], [b"c1", b"error"]]
+    assert "sync" in (started.broker.broken or "") and "Input/output error" in (started.broker.broken or "")
+    assert started.say(b"m2 publish --confirm e1 d2")[0].startswith(b"m2 error ")
+    assert not started.disk.complete(urgent=True), "a sync is not tried again: it might say that all is well"
+
+
+def test_who_publishes_without_confirm_is_told_too_when_nothing_more_is_taken() -> None:
+    started = Started()
+    started.say(b"m1 publish --confirm e1 d1")
+    started.disk.fail("sync", errno.EIO)
+    started.sync()
+    assert started.say(b"m2 publish e1 d2")[0].startswith(b"m2 error ")
