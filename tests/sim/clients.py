@@ -1,0 +1,246 @@
+"""Clients that know nothing of the broker but its protocol: they make requests, at random, and cut them anywhere.
+
+A request is its line, and what the line says, for the oracle. Message ids are never used twice, data is numbered by its
+publisher; names are few, so that all meets. What a client acks is what it has read.
+"""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.sim.links import Link
+    from tests.sim.truth import Copy, Op
+
+EVENTS = (b"e1", b"e1", b"e2", b"e3", b"a.x")
+QUEUES = (b"q1", b"q1", b"q2", b"q3")  # these stay
+TEMPORARY = (b"t1", b"t2")  # these go when nobody uses them
+PATTERNS: tuple[dict[str, Any], ...] = ({}, {"event": "e1"}, {"k": 1}, {"event": "e2", "k": 2})
+SECONDS = (0.0, 0.0, 1.0, 30.0)
+FILLING = b"abcdefghijklmnopqrstuvwxyz0123456789" * 300
+
+
+@dataclass(eq=False)
+class Request:
+    action: str  # the oracle's method
+    id: bytes
+    line: bytes
+    answered: bool  # with --confirm, or in SEVX
+    event: bytes = b""
+    data: bytes = b""
+    queue: bytes = b""
+    consumer: bytes = b""
+    message: bytes = b""  # empty: all
+    events: tuple[bytes, ...] = ()
+    add: tuple[bytes, ...] = ()
+    remove: tuple[bytes, ...] = ()
+    pattern: tuple[tuple[str, Any], ...] | None = None
+    manual_ack: bool = False
+    unused: float | None = None
+    # what the oracle finds out
+    op: "Op | None" = None
+    settled: "list[Copy]" = field(default_factory=list)
+
+
+class SimClient:
+    """One that connects, works, goes and comes back."""
+
+    def __init__(self, name: bytes, rng: random.Random, confirming: float, largest: int) -> None:
+        self.name = name
+        self.rng = rng
+        self.confirming = confirming  # how often it asks for --confirm
+        self.largest = largest  # bytes of data
+        self.link: Link | None = None
+        self.outgoing: list[tuple[bytes, Request | None]] = []  # bytes to feed, and what they complete
+        self.count = 0
+        # The weights make a client: some publish more, some consume more.
+        publishes, consumes = rng.choice(((9, 3), (5, 5), (2, 8)))
+        self.habits: list[tuple[float, Callable[[], Request | None]]] = [
+            (publishes, self.publish),
+            (publishes / 4, self.send),
+            (consumes / 4, self.consume),
+            (consumes / 10, self.recv),
+            (consumes, self.settle),
+            (0.7, self.rebind),
+            (0.2, self.subscribe),
+            (consumes / 15, self.delete_consumer),
+            (0.15, self.delete_queue),
+            (0.15, self.delete_when_unused),
+            (0.1, self.ping),
+        ]
+
+    # ── what happens to its connection ──
+
+    def connected(self, link: "Link") -> None:
+        """Most clients first say what they want."""
+        self.link = link
+        self.outgoing.clear()
+        if self.rng.random() < 0.7:
+            self._say(self.rng.choice((self.consume, self.consume, self.recv, self.rebind))())
+
+    def gone(self) -> None:
+        self.link = None
+        self.outgoing.clear()
+
+    def act(self) -> None:
+        """Make a few requests; they go out in pieces."""
+        weights = [weight for weight, _ in self.habits]
+        (habit,) = self.rng.choices([habit for _, habit in self.habits], weights)
+        for _ in range(self.rng.choice((1, 1, 2, 5))):
+            self._say(habit())
+
+    def _say(self, request: Request | None) -> None:
+        if request is not None:
+            line = request.line
+            if self.rng.random() < 0.1:
+                at = self.rng.randrange(len(line))
+                self.outgoing.append((line[:at], None))
+                line = line[at:]
+            self.outgoing.append((line, request))
+
+    def next_bytes(self) -> tuple[bytes, list[Request]]:
+        """What it feeds now, and the requests that are complete with that: no two of one id, so answers are clear."""
+        ids = [request.id if request else None for _, request in self.outgoing]
+        most = next((at for at, id in enumerate(ids) if id and id in ids[:at]), len(ids))
+        count = self.rng.randint(1, most)
+        now, self.outgoing = self.outgoing[:count], self.outgoing[count:]
+        return b"".join(piece for piece, _ in now), [request for _, request in now if request is not None]
+
+    # ── requests ──
+
+    def publish(self) -> Request:
+        event = self.rng.choice(EVENTS)
+        id, data, confirm = self._id(b"m"), self._data(), self._confirm()
+        line = b"%s publish %s%s %s\n" % (id, b"--confirm " if confirm else b"", event, data)
+        return Request("publish", id, line, confirm, event=event, data=data)
+
+    def send(self) -> Request:
+        content: dict[str, Any] = {"n": self.count, "data": self._data().decode()}
+        if self.rng.random() < 0.8:
+            content["event"] = self.rng.choice(EVENTS).decode()
+        if self.rng.random() < 0.5:
+            content["k"] = self.rng.choice((1, 2))
+        id, text = self._id(b"m"), json.dumps(content).encode()
+        return Request("send", id, b"%s send %s\n" % (id, text), answered=True, data=text)
+
+    def consume(self) -> Request:
+        queue, unused = self._queue_to_use()
+        events = self._events(0, 2)
+        add = self._events(0, 1) if self.rng.random() < 0.2 else ()
+        manual_ack = self.rng.random() < 0.6
+        words = [b"consume", queue, *events]
+        if add:
+            words += [b"--add", *add]
+        if manual_ack:
+            words.append(b"--manual-ack")
+        if self.rng.random() < 0.4:
+            words.append(b"--prefetch=%d" % self.rng.choice((1, 2, 5)))
+        if unused is not None:
+            words.append(b"--delete-queue-when-unused" + (b"=%.1f" % unused if unused else b""))
+        said: dict[str, Any] = {"events": events, "add": add, "manual_ack": manual_ack, "unused": unused}
+        return self._request("consume", words, id=b"c-" + queue, queue=queue, **said)
+
+    def drain(self, queue: bytes) -> None:
+        """Consume all that is in a queue, as it is."""
+        self._say(self._request("consume", [b"consume", queue], id=b"c-" + queue, queue=queue))
+
+    def recv(self) -> Request:
+        queue, unused = self._queue_to_use()
+        pattern = self.rng.choice(PATTERNS)
+        manual_ack = self.rng.random() < 0.6
+        content = {
+            "queue": queue.decode(),
+            "pattern": pattern,
+            "manual_ack": manual_ack,
+            "delete_queue_when_unused": False if unused is None else True if unused == 0 else unused,
+        }
+        id = b"c-" + queue
+        return Request(
+            "recv", id, b"%s recv %s\n" % (id, json.dumps(content).encode()), answered=True,
+            queue=queue, pattern=tuple(pattern.items()), manual_ack=manual_ack, unused=unused,
+        )  # fmt: skip
+
+    def settle(self) -> Request | None:
+        """Ack or reject something that has come, or all of it."""
+        assert self.link is not None
+        meant = {(request.consumer, request.message) for _, request in self.outgoing if request}
+        known = [
+            (consumer, one.copy.message.id)
+            for consumer in self.link.consumers.values()
+            for one in consumer.deliveries
+            if consumer.manual_ack and one.end <= self.link.sent and (consumer.id, one.copy.message.id) not in meant
+        ]
+        if not known:
+            return None
+        action = self.rng.choice(("ack", "ack", "ack", "reject"))
+        consumer, message = known[0] if self.rng.random() < 0.6 else self.rng.choice(known)
+        if self.rng.random() < 0.1:
+            message = b""
+        if consumer.sevx and self.rng.random() < 0.5:
+            which = {"event_id": message.decode()} if message else {"all": True}
+            text = json.dumps({"receiver_id": consumer.id.decode(), **which}).encode()
+            id = self._id(b"r")
+            line = b"%s %s %s\n" % (id, action.encode(), text)
+            return Request(action, id, line, answered=True, consumer=consumer.id, message=message)
+        words = [action.encode(), consumer.id, message or b"--all"]
+        return self._request(action, words, consumer=consumer.id, message=message)
+
+    def rebind(self) -> Request:
+        queue = self.rng.choice(QUEUES)
+        events = self._events(0, 2)
+        add = self._events(1, 1) if self.rng.random() < 0.4 else ()
+        remove = self._events(1, 1) if self.rng.random() < 0.4 else ()
+        words = [b"rebind", queue, *events]
+        for flag, values in ((b"--add", add), (b"--remove", remove)):
+            words += [flag, *values] if values else []
+        return self._request("rebind", words, queue=queue, events=events, add=add, remove=remove)
+
+    def subscribe(self) -> Request:
+        queue, events = self.rng.choice(QUEUES), self._events(1, 3)
+        return self._request("rebind", [b"subscribe", queue, *events], queue=queue, events=events)
+
+    def delete_consumer(self) -> Request:
+        consumer = b"c-" + self.rng.choice(QUEUES + TEMPORARY)
+        return self._request("delete_consumer", [b"delete_consumer", consumer], consumer=consumer)
+
+    def delete_queue(self) -> Request:
+        queue = self.rng.choice(QUEUES + TEMPORARY)
+        return self._request("delete_queue", [b"delete_queue", queue], queue=queue)
+
+    def delete_when_unused(self) -> Request:
+        queue, unused = self.rng.choice(TEMPORARY), self.rng.choice(SECONDS)
+        words = [b"delete_queue", queue, b"--when-unused" + (b"=%.1f" % unused if unused else b"")]
+        return self._request("delete_when_unused", words, queue=queue, unused=unused)
+
+    def ping(self) -> Request:
+        id = self._id(b"r")
+        return Request("ping", id, b"%s ping pong\n" % id, answered=True)
+
+    # ── their parts ──
+
+    def _id(self, kind: bytes) -> bytes:
+        self.count += 1
+        return b"%s%s.%d" % (kind, self.name, self.count)
+
+    def _confirm(self) -> bool:
+        return self.rng.random() < self.confirming
+
+    def _data(self) -> bytes:
+        size = self.rng.choice((0, 8, 20, 20, 60, self.rng.randrange(self.largest)))
+        return b"%s/%d/%s" % (self.name, self.count, FILLING[:size])
+
+    def _events(self, least: int, most: int) -> tuple[bytes, ...]:
+        return tuple(dict.fromkeys(self.rng.choice(EVENTS) for _ in range(self.rng.randint(least, most))))
+
+    def _queue_to_use(self) -> tuple[bytes, float | None]:
+        if self.rng.random() < 0.8:
+            return self.rng.choice(QUEUES), None
+        return self.rng.choice(TEMPORARY), self.rng.choice(SECONDS)
+
+    def _request(self, action: str, words: list[bytes], *, id: bytes = b"", **said: Any) -> Request:
+        id, confirm = id or self._id(b"r"), self._confirm()
+        if confirm:
+            words = [*words, b"--confirm"]
+        return Request(action, id, b"%s %s\n" % (id, b" ".join(words)), confirm, **said)

@@ -1,0 +1,53 @@
+"""Connections and consumers as the oracle sees them: what was said to them, what they wait for or did not settle."""
+
+from dataclasses import dataclass, field
+
+from mqks.broker.client import Client
+from tests.sim.clients import Request
+from tests.sim.truth import Copy, Queue
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass
+class Delivery:
+    copy: Copy
+    end: int  # offset of its last byte's end, in all that is said on its connection
+
+
+@dataclass(eq=False)
+class Consumer:
+    id: bytes
+    link: "Link"
+    queue: Queue
+    announced: bool  # its own `ok` was said, or was not asked for
+    sevx: bool = False
+    manual_ack: bool = False
+    deliveries: list[Delivery] = field(default_factory=list)  # not settled
+
+
+@dataclass(eq=False)
+class Link:
+    """A connection as the oracle sees it."""
+
+    client: Client
+    sent: int = 0
+    scanned: int = 0
+    waiting: list[Request] = field(default_factory=list)  # those that will be answered
+    consumers: dict[bytes, Consumer] = field(default_factory=dict)
+    leaving: list[Consumer] = field(default_factory=list)  # deleted, with auto-ack deliveries on their way
+
+    def news(self) -> list[tuple[bytes, int]]:
+        """Lines said since the last time, each with the offset of its end."""
+        if self.sent + self.client.pending_size == self.scanned:
+            return []
+        text = self.client.pending()[self.scanned - self.sent :]
+        if not text.endswith(b"\n"):
+            raise Violation(f"half a line was said: {text[-100:]!r}")
+        lines = []
+        for line in text[:-1].split(b"\n"):
+            self.scanned += len(line) + 1
+            lines.append((line, self.scanned))
+        return lines

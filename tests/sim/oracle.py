@@ -1,0 +1,395 @@
+"""What must hold: it hears every request that the broker takes and every byte that the broker says, and objects.
+
+Nothing confirmed is lost, nothing acked returns, order is kept, nothing is invented; what was in flight when the broker
+died may or may not have happened. After damage that was said (`weak`), only that nothing is invented.
+"""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from tests.sim import journal
+from tests.sim.clients import Request
+from tests.sim.disk import FakeDisk
+from tests.sim.links import Consumer, Delivery, Link, Violation
+from tests.sim.truth import KILL, POWER, Copy, Definition, Message, Op, Queue, Truth, changed, published, sent
+
+RESTART_GRACE = 60.0
+DELIVERY = re.compile(rb"(\S+) event=([^ ,]*)(?:,retry=\d+)? (.*)", re.DOTALL)
+SEVX_RETRY = re.compile(rb'\{"retry": \d+(, |\})')
+
+
+class Oracle:
+    def __init__(self, disk: FakeDisk | None, fsync: str) -> None:
+        self.disk = disk
+        self.fsync = fsync
+        self.truth = Truth()
+        self.now = 0.0
+        self.weak = False
+        self.turned_ops = 0  # so many ops are in files
+        self.power_ops = 0  # so many are on disk, whatever was confirmed
+        self._settled: list[Copy] = []  # since the last turn
+        self.deliveries = 0
+
+    # ── what clients ask ──
+
+    def fed(
+        self, link: Link, requests: list[Request], *, died: bool = False, broken: bool = False, failing: bool = False
+    ) -> None:
+        """The broker has taken these requests, in this order, or (died, broken) perhaps some of them."""
+        news = link.news()
+        refused = {line.split(b" ", 1)[0] for line, _ in news if line.split(b" ", 2)[1] == b"error"}
+        for request in requests:
+            if request.id in refused and not broken:
+                news = [one for one in news if not one[0].startswith(request.id + b" error ")]
+                continue
+            if request.answered:
+                link.waiting.append(request)
+            getattr(self, request.action)(link, request)
+        if not died:
+            for line, end in news:
+                self._said(link, line, end, failing)
+
+    def publish(self, _: Link, request: Request) -> None:
+        request.op = self.truth.take(published(request.id, request.event, request.data))
+
+    def send(self, _: Link, request: Request) -> None:
+        request.op = self.truth.take(sent(request.id, request.data))
+
+    def consume(self, link: Link, request: Request) -> None:
+        old = self.truth.definition(request.queue)
+        new = changed(old, request.events or None, request.add)
+        self._join(link, request, self._with_unused(new, request.unused), sevx=False)
+
+    def recv(self, link: Link, request: Request) -> None:
+        new = replace(self.truth.definition(request.queue), pattern=request.pattern)
+        self._join(link, request, self._with_unused(new, request.unused), sevx=True)
+
+    def rebind(self, _: Link, request: Request) -> None:
+        keeps = not request.events and bool(request.add or request.remove)
+        events = None if keeps else request.events
+        new = changed(self.truth.definition(request.queue), events, request.add, request.remove)
+        request.op = self.truth.define(new)
+
+    def delete_queue(self, _: Link, request: Request) -> None:
+        request.op = self._delete(request.queue)
+
+    def delete_when_unused(self, _: Link, request: Request) -> None:
+        queue = self.truth.queues.get(request.queue)
+        if queue is None:
+            request.op = self._delete(request.queue)
+            return
+        request.op = self.truth.define(replace(queue.definition, unused=request.unused, sticky=True))
+        if not queue.consumers:
+            request.op = self._watch_unused(queue) or request.op
+
+    def delete_consumer(self, link: Link, request: Request) -> None:
+        consumer = link.consumers.pop(request.consumer, None)
+        if consumer is not None:
+            if consumer.manual_ack:
+                self._return(consumer)
+            else:
+                link.leaving.append(consumer)
+            self._leave(consumer)
+
+    def ack(self, link: Link, request: Request) -> None:
+        for copy in self._meant(link, request):
+            copy.settle()
+            self._settled.append(copy)
+            request.settled.append(copy)
+
+    def reject(self, link: Link, request: Request) -> None:
+        for copy in self._meant(link, request):
+            copy.holder = None
+
+    def ping(self, link: Link, request: Request) -> None:
+        """Answered at once, by overtaking what waits for the disk."""
+
+    @staticmethod
+    def _meant(link: Link, request: Request) -> list[Copy]:
+        """The deliveries that an ack or reject speaks of, no longer with their consumer."""
+        consumer = link.consumers.get(request.consumer)
+        if consumer is None or not consumer.manual_ack:
+            return []
+        if request.message:
+            meant = [one for one in consumer.deliveries if one.copy.message.id == request.message][:1]
+        else:
+            meant = [one for one in consumer.deliveries if one.end <= link.sent]
+        consumer.deliveries = [one for one in consumer.deliveries if one not in meant]
+        return [one.copy for one in meant]
+
+    @staticmethod
+    def _with_unused(definition: Definition, unused: float | None) -> Definition:
+        return definition if definition.sticky else replace(definition, unused=unused)
+
+    def _join(self, link: Link, request: Request, definition: Definition, sevx: bool) -> None:
+        request.op = self.truth.define(definition)
+        queue = self.truth.queues[request.queue]
+        queue.due = None
+        consumer = link.consumers.get(request.id)
+        if consumer is None:
+            consumer = link.consumers[request.id] = Consumer(request.id, link, queue, not request.answered)
+            queue.consumers.append(consumer)
+        elif consumer.manual_ack and not request.manual_ack:
+            left = [one for one in consumer.deliveries if one.end <= link.sent]
+            consumer.deliveries = [one for one in consumer.deliveries if one.end > link.sent]
+            for one in left:
+                one.copy.holder = None
+        consumer.sevx = sevx
+        consumer.manual_ack = request.manual_ack
+
+    def _delete(self, name: bytes) -> Op | None:
+        queue = self.truth.queues.get(name)
+        for consumer in queue.consumers if queue else ():
+            assert isinstance(consumer, Consumer)
+            del consumer.link.consumers[consumer.id]
+            self._return(consumer)
+        return self.truth.delete(name)
+
+    @staticmethod
+    def _return(consumer: Consumer) -> None:
+        for one in consumer.deliveries:
+            one.copy.holder = None
+        consumer.deliveries.clear()
+
+    def _leave(self, consumer: Consumer) -> None:
+        consumer.queue.consumers.remove(consumer)
+        if not consumer.queue.consumers:
+            self._watch_unused(consumer.queue)
+
+    def _watch_unused(self, queue: Queue) -> Op | None:
+        unused = queue.definition.unused
+        if unused == 0:
+            return self._delete(queue.name)
+        queue.due = None if unused is None else self.now + unused
+        return None
+
+    # ── what else happens ──
+
+    def disconnected(self, link: Link) -> None:
+        for consumer in [*link.consumers.values(), *link.leaving]:
+            self._return(consumer)
+        for consumer in list(link.consumers.values()):
+            self._leave(consumer)
+        link.consumers.clear()
+
+    def ticked(self, now: float) -> None:
+        self.now = now
+        due = [queue for queue in self.truth.queues.values() if queue.due is not None and queue.due <= now]
+        for queue in sorted(due, key=lambda queue: queue.due or 0):
+            self._delete(queue.name)
+
+    def left(self, link: Link, size: int) -> None:
+        """So many bytes more have left: with auto ack, what is in them is settled."""
+        link.sent += size
+        for consumer in [*link.consumers.values(), *link.leaving]:
+            if not consumer.manual_ack:
+                gone = [one for one in consumer.deliveries if one.end <= link.sent]
+                del consumer.deliveries[: len(gone)]
+                for one in gone:
+                    one.copy.settle()
+                    self._settled.append(one.copy)
+
+    def turned(self, *, complete: bool) -> None:
+        """A turn is over. If it is complete, what was known before it survives the process."""
+        if complete:
+            self.turned_ops = len(self.truth.ops)
+            for copy in self._settled:
+                copy.safety = max(copy.safety, KILL)
+            self._settled.clear()
+        if self.disk is not None:
+            journal.check_synced(self.disk)
+        if not self.weak:
+            for queue in self.truth.queues.values():
+                if queue.fresh:
+                    self._check_order(queue)
+
+    def _check_order(self, queue: Queue) -> None:
+        """What was seen for the first time are the next ones in the queue, and each consumer got its part in order."""
+        order = {copy: index for index, copy in enumerate(queue.copies.values())}
+        fresh: list[int] = []
+        for copies in queue.fresh.values():
+            places = [order[copy] for copy in copies]
+            if places != sorted(places):
+                raise Violation(f"out of order in {queue.name!r}: {[copy.message.id for copy in copies]}")
+            fresh += places
+        if sorted(fresh) != list(range(queue.unseen, queue.unseen + len(fresh))):
+            missing = [copy.message.id for copy, index in order.items() if queue.unseen <= index <= max(fresh)]
+            got = [copy.message.id for copies in queue.fresh.values() for copy in copies]
+            raise Violation(f"not first in, first out, in {queue.name!r}: expected {missing}, got {got}")
+        queue.unseen += len(fresh)
+        queue.fresh.clear()
+
+    # ── what the broker says ──
+
+    def scan(self, link: Link, *, failing: bool) -> None:
+        for line, end in link.news():
+            self._said(link, line, end, failing)
+
+    def _said(self, link: Link, line: bytes, end: int, failing: bool) -> None:
+        id, word, *rest = line.split(b" ", 2)
+        if word == b"error":
+            self._failed(link, id, failing)
+        elif rest and rest[0].startswith((b"--update ", b'{"update": ')):
+            pass
+        elif rest in ([], [b""], [b"pong"]):
+            self._confirmed(link, id)
+        else:
+            self._delivered(link, id, rest[0], end)
+
+    def _failed(self, link: Link, id: bytes, failing: bool) -> None:
+        """An error for what was taken: only a disk that fails, or is full, allows that; it may have happened or not."""
+        request = next((request for request in link.waiting if request.id == id), None)
+        if not failing:
+            raise Violation(f"an error for {id!r} after it was taken")
+        if request is not None:
+            link.waiting.remove(request)
+        if id in link.consumers:
+            link.consumers[id].announced = True  # its own answer was this one
+
+    def _confirmed(self, link: Link, id: bytes) -> None:
+        request = next((request for request in link.waiting if request.id == id), None)
+        if request is None:
+            raise Violation(f"an answer that nobody waits for: {id!r}")
+        if request.action != "ping":
+            first = next(request for request in link.waiting if request.action != "ping")
+            if first is not request:
+                raise Violation(f"{request.line!r} was answered before {first.line!r}")
+        link.waiting.remove(request)
+        consumer = link.consumers.get(id)
+        if consumer is not None:
+            consumer.announced = True
+        if self.fsync != "always":
+            return
+        if request.op is not None:
+            request.op.confirmed = True
+            if request.op.message is not None:
+                self._check_durable(request.op.message)
+        for copy in request.settled:
+            copy.safety = POWER
+
+    def _check_durable(self, message: Message) -> None:
+        if self.disk is not None:
+            line = b"\n" + message.line + b"\n"
+            if not any(line in content for content in self.disk.durable("journal").values()):
+                raise Violation(f"confirmed before it was on disk: {message.line[:80]!r}")
+
+    def _delivered(self, link: Link, id: bytes, text: bytes, end: int) -> None:
+        self.deliveries += 1
+        consumer = link.consumers.get(id)
+        if consumer is None:
+            raise Violation(f"a delivery to nobody: {id!r} {text[:80]!r}")
+        message = self.truth.messages.get(text.split(b" ", 1)[0])
+        if message is None or not self._is_whole(consumer, message, text):
+            raise Violation(f"invented: {text[:200]!r}")
+        if not consumer.announced:
+            raise Violation(f"a message before the consumer's own ok: {id!r} {text[:80]!r}")
+        queue = consumer.queue
+        copy = queue.copies.get(message.id)
+        if self.weak:
+            copy = copy or Copy(message)
+        elif copy is None:
+            raise Violation(f"{message.id!r} is not in {queue.name!r}")
+        elif copy.settled:
+            raise Violation(f"{message.id!r} was settled in {queue.name!r} (safety {copy.safety}), and returned")
+        elif copy.holder is not None:
+            raise Violation(f"{message.id!r} was delivered twice from {queue.name!r}")
+        if not copy.seen:
+            copy.seen = True
+            queue.fresh.setdefault(consumer, []).append(copy)
+        copy.holder = consumer
+        copy.doubtful = False
+        consumer.deliveries.append(Delivery(copy, end))
+
+    @staticmethod
+    def _is_whole(consumer: Consumer, message: Message, text: bytes) -> bool:
+        if consumer.sevx:
+            return SEVX_RETRY.sub(b"{", text.split(b" ", 1)[1], count=1) == message.sevx
+        match = DELIVERY.fullmatch(text)
+        return match is not None and (match[2], match[3]) == message.mqks
+
+    # ── crashes and the end ──
+
+    def crashed(self, *, power_loss: bool) -> None:
+        if power_loss:
+            self.turned_ops = max(self.truth.confirmed(), self.power_ops)
+            if self.fsync != "always":
+                self.turned_ops = 0
+                self.weak = True
+        for copy in self.truth.copies.values():
+            copy.crash(POWER if power_loss else KILL)
+        self._settled.clear()
+
+    def restarted(self, shown: dict[str, dict[str, Any]], *, power_loss: bool) -> None:
+        """The broker runs again, and shows these queues."""
+        if self.weak:
+            self.truth.rebuild(len(self.truth.ops))
+            return
+        kept = self._kept_messages()
+        assert self.disk is not None
+        journal.check_format(self.disk)
+        deletes = len(journal.lines(self.disk, b"delete_queue"))
+        found = {name.encode(): _shown(queue) for name, queue in shown.items()}
+        sticky = {line.split(b" ", 3)[2]: b" --sticky" in line for line in journal.lines(self.disk, b"rebind")}
+        counts = [
+            count
+            for count, definitions in self.truth.prefixes(kept, deletes)
+            if {name: one.shown() for name, one in definitions.items()} == found
+            and all(one.sticky == sticky.get(name) for name, one in definitions.items())
+        ]
+        if not counts:
+            raise Violation(f"after {kept} messages the queues were never like this: {found}")
+        count = max(counts)
+        if count < self.turned_ops:
+            lost = self.truth.ops[count : self.turned_ops]
+            raise Violation(
+                f"lost in a crash: {[op.message.line[:60] if op.message else op.definition for op in lost]}"
+            )
+        self.truth.rebuild(count)
+        self.turned_ops = count
+        self.power_ops = count if power_loss else min(self.power_ops, count)
+        for queue in self.truth.queues.values():
+            unused = queue.definition.unused
+            queue.due = None if unused is None else self.now + max(unused, RESTART_GRACE)
+
+    def _kept_messages(self) -> int:
+        """How many messages the journal has: the first ones that were sent, whole and in order."""
+        assert self.disk is not None
+        kept = journal.lines(self.disk, b"publish", b"send")
+        sent = self.truth.lines()
+        if kept != sent[: len(kept)]:
+            wrong = next((index for index, (a, b) in enumerate(zip(kept, sent, strict=False)) if a != b), len(sent))
+            raise Violation(f"the journal has {kept[wrong][:80]!r} in place {wrong}: it has a hole, or it is invented")
+        return len(kept)
+
+    def closed(self) -> None:
+        """A clean stop: all that was known is safe."""
+        self.turned_ops = self.power_ops = len(self.truth.ops)
+        if self.fsync == "always":
+            for copy in self.truth.copies.values():
+                copy.safety = POWER
+
+    def at_rest(self, links: list[Link]) -> None:
+        for link in links:
+            if link.waiting:
+                raise Violation(f"never answered: {link.waiting[0].line!r}")
+
+    def drained(self, shown: dict[str, dict[str, Any]]) -> None:
+        """Every queue was consumed to its end."""
+        if self.weak:
+            return
+        found = {name.encode(): _shown(queue) for name, queue in shown.items()}
+        expected = {name: queue.definition.shown() for name, queue in self.truth.queues.items()}
+        if found != expected:
+            raise Violation(f"the queues are {found} and should be {expected}")
+        for queue in self.truth.queues.values():
+            lost = [copy.message.id for copy in queue.copies.values() if not copy.settled and not copy.doubtful]
+            if lost:
+                raise Violation(f"never delivered from {queue.name!r}: {lost}")
+        if self.disk is not None and self._kept_messages() != len(self.truth.lines()):
+            raise Violation("the journal lacks messages that were taken")
+
+
+def _shown(queue: dict[str, Any]) -> tuple[object, ...]:
+    pattern = queue["pattern"]
+    return queue["events"], None if pattern is None else tuple(pattern.items()), queue["delete_when_unused"]

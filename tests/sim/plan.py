@@ -1,0 +1,61 @@
+"""What a seed chooses before the first step, and the ear for what the broker logs meanwhile."""
+
+import logging
+import random
+from dataclasses import dataclass
+
+from mqks.journal import progress, segments
+
+
+@dataclass
+class Plan:
+    """What a seed chooses before the first step."""
+
+    kind: str  # plain, faults, flips or memory
+    fsync: str
+    steps: int
+    crashes: dict[int, str]  # step → how
+    limits: dict[str, int]
+    capacity: int
+
+    @classmethod
+    def chosen(cls, rng: random.Random) -> "Plan":
+        kind = rng.choices(("plain", "faults", "flips", "memory"), (12, 4, 3, 1))[0]
+        steps = rng.randint(200, 400)
+        ways = {
+            "plain": ("kill", "power", "power", "inside", "inside", "clean"),
+            "faults": ("kill", "power", "inside"),
+            "flips": ("flip", "flip", "kill"),
+            "memory": (),
+        }[kind]
+        crashes = {rng.randrange(20, steps): rng.choice(ways) for _ in range(rng.randint(1, 4))} if ways else {}
+        limits = {
+            "segment_size": rng.choice((700, 2000, 8000, 1 << 16)),
+            "tail_memory": rng.choice((0, 1000, 8000, 1 << 20)),
+            "checkpoint_bytes": rng.choice((500, 3000, 20_000, 1 << 20)),
+            "retain_bytes": rng.choice((0, 0, 5000, 20_000)),
+            "retain_age": rng.choice((30, 600_000)),
+            "spill_after": rng.choice((2, 4, 16, 1024)),
+        }
+        fsync = rng.choices(("always", "interval", "never"), (8, 1, 1))[0]
+        # So small that it is full some time: what the broker reserves ahead, and a bit.
+        small = rng.choice((1, 2)) * 4 * segments.AHEAD + rng.choice((1, 2)) * 4 * progress.AHEAD
+        small += rng.choice((500, 3000, 20_000, 60_000))
+        capacity = small if kind == "faults" and rng.random() < 0.5 else 1 << 40
+        return cls(kind, fsync, steps, crashes, limits, capacity)
+
+
+class Warnings(logging.Handler):
+    """What the broker says at warning or above, refused requests aside."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+        self.fault: str | None = None  # of the broker itself
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info:
+            self.fault = f"{text}: {record.exc_info[1]!r}"
+        if not text.startswith("error "):
+            self.said.append(text)
