@@ -26,7 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help=f"one round at --scale={QUICK}: is all in order?")
     parser.add_argument("--list", action="store_true", help="show the scenarios and stop")
     parser.add_argument(
-        "--mqksd", default=DEFAULT, metavar="COMMAND", help="the server; {port} and {folder} are filled in"
+        "--mqksd", default=DEFAULT, metavar="COMMAND", help="the server; {mode}, {port}, {folder} are filled in"
     )
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="where JSON and PNG go")
     options = parser.parse_args()
@@ -43,7 +43,7 @@ def chosen(only: Sequence[str] | None) -> list[Scenario]:
 
 
 def make(kind: type[Contender], mqksd: str) -> Contender:
-    return Mqks(mqksd) if issubclass(kind, Mqks) else kind()
+    return kind(mqksd) if issubclass(kind, Mqks) else kind()
 
 
 def missing(scenarios: Sequence[Scenario], mqksd: str) -> set[type[Contender]]:
@@ -78,7 +78,7 @@ def run(scenarios: Sequence[Scenario], options: argparse.Namespace, results: lis
             for kind in present:
                 step += 1
                 print(
-                    f"[{step:3}/{steps}] {scenario.name:10} round {turn + 1}  {kind.name:24}",
+                    f"[{step:3}/{steps}] {scenario.name:14} round {turn + 1}  {kind.name:24}",
                     end="",
                     flush=True,
                 )
@@ -108,7 +108,7 @@ def main() -> int:
     scenarios = chosen(options.only)
     if options.list:
         for scenario in scenarios:
-            print(f"{scenario.name:12}{scenario.title}: {', '.join(kind.name for kind in scenario.messages)}")
+            print(f"{scenario.name:16}{scenario.title}: {', '.join(kind.name for kind in scenario.messages)}")
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops the servers, as Ctrl-C does
     results: list[Result] = []
@@ -118,6 +118,10 @@ def main() -> int:
         "mqksd": options.mqksd,
         **machine(),
     }
+    if settings["disk"] == "tmpfs":
+        print(
+            "Temporary files are in memory here: the journal's numbers mean little. Set TMPDIR to a folder on a disk."
+        )
     stopped = False
     try:
         run(scenarios, options, results)

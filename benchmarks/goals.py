@@ -25,6 +25,11 @@ METRICS = [
     Metric("drain_cpu_us", "server CPU, draining", "µs/msg"),
     Metric("left_mib", "memory left after the drain", "MiB"),
     Metric("queue_bytes", "memory per queue", "B"),
+    Metric("confirmed_rate", "confirmed", "/s"),
+    Metric("start_s", "start after kill -9", "s"),
+    Metric("peak_mib", "peak memory", "MiB"),
+    Metric("history_rate", "history", "/s"),
+    Metric("raw_mb", "history, raw", "MB/s"),
 ]
 
 
@@ -40,7 +45,7 @@ class Goal:
 
     def text(self) -> str:
         sign = "≥" if self.at_least else "≤"
-        return f"{sign} {self.limit:g}x {self.peer}" if self.peer else f"{sign} {self.limit:g}"
+        return f"{sign} {self.limit:g}x {self.peer}" if self.peer else f"{sign} {self.limit:,.0f}"
 
     def met(self, medians: Mapping[str, Mapping[str, float]]) -> bool | None:
         """From family → metric → median; None when one of the two was not measured."""
@@ -69,4 +74,13 @@ GOALS = [
     Goal("latency", "p99_us", "NATS", False, 1),
     Goal("idle", "connection_bytes", None, False, 4096),
     Goal("backlog", "beyond_bytes", None, False, 16),
+    Goal("journal-128", "rate", "MQKS memory", True, 0.7),
+    Goal("journal-128", "rate", "NATS", True, 2),
+    Goal("journal-manual", "rate", "MQKS memory", True, 0.7),
+    Goal("journal-manual", "rate", "NATS", True, 2),
+    Goal("confirmed", "confirmed_rate", "Redis", True, 5),
+    Goal("confirmed", "confirmed_rate", "NATS", True, 1),
+    Goal("recovery", "start_s", None, False, 10),
+    Goal("drain", "peak_mib", None, False, 320),
+    Goal("history", "history_rate", None, True, 1e6),
 ]

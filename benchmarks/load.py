@@ -104,6 +104,27 @@ def send_windowed(sock: socket.socket, contender: Contender, blocks: Sequence[by
         answered = received.count(contender.window_answer)
 
 
+def send_confirmed(
+    sock: socket.socket, contender: Contender, requests: memoryview, count: int, window: int
+) -> tuple[float, float]:
+    """Keeps up to `window` messages unanswered; when the first went out and when the last answer had come."""
+    length = len(requests) // count
+    buffer = bytearray(CHUNK)
+    sent = answered = lines = 0
+    started = time.monotonic()
+    while answered < count:
+        upto = min(count, answered + window)
+        if upto > sent:
+            sock.sendall(requests[sent * length : upto * length])
+            sent = upto
+        chunk = bytes(memoryview(buffer)[: received(sock.recv_into(buffer), 0)])
+        if contender.refused in chunk:
+            raise BenchError(f"{contender.name} refused a message: {chunk[-300:]!r}")
+        lines += chunk.count(b"\n") - (chunk.count(contender.noise) if contender.noise else 0)
+        answered = lines // contender.confirm_lines
+    return started, time.monotonic()
+
+
 def count_bytes(sockets: Sequence[socket.socket], total: int, noise: bytes) -> float:
     """Reads until `total` bytes have come in on all sockets together; returns when that was."""
     buffer = bytearray(CHUNK)

@@ -98,8 +98,11 @@ def check_data(contender: Contender, load: Load, stream: bytes, messages: int) -
         raise BenchError(f"{contender.name} lost, doubled, changed or reordered messages")
 
 
-def check_tail(contender: Contender, load: Load, chunk: bytes, messages: int) -> None:
-    """The last chunk of a long stream: its whole messages are the last ones published, in order."""
+def check_tail(contender: Contender, load: Load, chunk: bytes, messages: int, cycle: int = 1 << 62) -> None:
+    """The last chunk of a long stream: its whole messages are the last ones published, in order.
+
+    A load that repeats its blocks has a `cycle`: so many messages until their data is the same again.
+    """
     found = [m.group() for m in DATA.finditer(chunk)]
-    if not found or found != [data(n, load.size) for n in range(messages - len(found), messages)]:
+    if not found or found != [data(n % cycle, load.size) for n in range(messages - len(found), messages)]:
         raise BenchError(f"{contender.name} lost, doubled, changed or reordered messages of its backlog")

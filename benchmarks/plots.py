@@ -13,7 +13,14 @@ from benchmarks.measure import Metrics
 from benchmarks.report import FAMILIES, Medians, number
 from benchmarks.scenarios import SCENARIOS
 
-COLOURS = {"MQKS": "#d1495b", "copy": "#b8b8b8", "NATS": "#2e86ab", "Redis": "#6a994e"}
+COLOURS = {
+    "MQKS": "#d1495b",
+    "MQKS memory": "#e9a6b0",
+    "copy": "#b8b8b8",
+    "NATS": "#2e86ab",
+    "Redis": "#6a994e",
+    "Redis everysec": "#b5ce9b",
+}
 TITLES = {scenario.name: scenario.title for scenario in SCENARIOS}
 NAMES = {(s.name, kind.family): kind.name for s in SCENARIOS for kind in s.messages}
 BY_KEY = {metric.key: metric for metric in METRICS}
@@ -38,6 +45,17 @@ PLOTS: list[tuple[str, str, Bars]] = [
         "kept",
         "Messages kept in queues, per second (more is better)",
         [("backlog", "taken_rate"), ("backlog", "drain_rate"), ("queues", "taken_rate")],
+    ),
+    (
+        "journal",
+        "With the journal, per second (more is better)",
+        [
+            ("journal-128", "rate"),
+            ("journal-manual", "rate"),
+            ("confirmed", "confirmed_rate"),
+            ("drain", "drain_rate"),
+            ("history", "history_rate"),
+        ],
     ),
 ]
 LABELS = {
@@ -85,7 +103,7 @@ def draw_one(path: Path, heading: str, groups: Bars, found: Medians) -> Path:
 def panel(axes: Axes, scenario: str, metric: Metric, values: Metrics) -> None:
     families = [family for family in FAMILIES if family in values]
     heights = [values[family] for family in families]
-    names = [NAMES[scenario, family].replace(" ", "\n", 1) for family in families]
+    names = [NAMES[scenario, family].replace(" ", "\n") for family in families]
     bars = axes.bar(names, heights, width=0.65, color=[COLOURS[family] for family in families])
     axes.bar_label(bars, [number(height, metric) for height in heights], padding=2, fontsize=8)
     axes.set_title(label(scenario, metric.key), fontsize=9)

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import statistics
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +14,7 @@ from benchmarks.goals import GOALS, METRICS, Metric
 from benchmarks.measure import Metrics
 from benchmarks.scenarios import Scenario
 
-FAMILIES = ["MQKS", "copy", "NATS", "Redis"]
+FAMILIES = ["MQKS", "MQKS memory", "copy", "NATS", "Redis", "Redis everysec"]
 
 
 @dataclass
@@ -66,20 +67,30 @@ def verdicts(scenario: str, metric: Metric, of: dict[str, Metrics]) -> str:
 
 
 def table(scenarios: Sequence[Scenario], results: Sequence[Result]) -> str:
+    """Two tables, since with the journal there are other columns."""
+    parts = [part(durable, [s for s in scenarios if s.durable == durable], results) for durable in (False, True)]
+    return "\n".join([*parts, *footnotes(results)])
+
+
+def part(durable: bool, scenarios: Sequence[Scenario], results: Sequence[Result]) -> str:
+    if not scenarios:
+        return ""
     found = medians(results)
-    rows = [["scenario", "metric", *FAMILIES, "goal"]]
+    measured = {result.family for s in scenarios for result in results if result.scenario == s.name}
+    families = [family for family in FAMILIES if family in measured]
+    rows = [["with the journal" if durable else "in memory", "metric", *families, "goal"]]
     for scenario in scenarios:
         of, title = found.get(scenario.name, {}), f"{scenario.name}: {scenario.title}"
         for metric in METRICS:
             if any(metric.key in m for m in of.values()):
                 unit = f"{metric.title}{'' if metric.unit == '/s' else ', ' + metric.unit}"
-                cells = [cell(family, of, metric) for family in FAMILIES]
+                cells = [cell(family, of, metric) for family in families]
                 rows.append([title, unit, *cells, verdicts(scenario.name, metric, of)])
                 title = ""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(word.ljust(w) for word, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * w for w in widths))
-    return "\n".join(["", *lines, "", *footnotes(results)])
+    return "\n".join(["", *lines, ""])
 
 
 def footnotes(results: Sequence[Result]) -> list[str]:
@@ -103,9 +114,17 @@ def machine() -> dict[str, object]:
         "cpu": models[0] if models else platform.machine(),
         "cores": os.cpu_count(),
         "kernel": platform.release(),
+        "disk": file_system(Path(tempfile.gettempdir())),
         "python": platform.python_version(),
         "load_before": os.getloadavg()[0],
     }
+
+
+def file_system(folder: Path) -> str:
+    """The kind of file system that the folder is on."""
+    mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    kinds = {Path(place): kind for place, kind in mounts}  # a later mount hides an earlier one
+    return next(kinds[place] for place in [folder.resolve(), *folder.resolve().parents] if place in kinds)
 
 
 def save(folder: Path, results: Sequence[Result], settings: dict[str, object]) -> Path:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from benchmarks.contenders.base import Contender
 from benchmarks.contenders.copy import Copy
-from benchmarks.contenders.mqks import Mqks
-from benchmarks.contenders.nats import JetStream, Nats
-from benchmarks.contenders.redis import Redis, RedisList, RedisStreams
+from benchmarks.contenders.mqks import Mqks, MqksDurable, MqksMemory, MqksSmall
+from benchmarks.contenders.nats import JetStream, JetStreamFile, Nats
+from benchmarks.contenders.redis import Redis, RedisAlways, RedisEverysec, RedisList, RedisStreams
 from benchmarks.measure import (
     Metrics,
     backlog,
@@ -20,6 +20,7 @@ from benchmarks.measure import (
     many_queues,
     throughput,
 )
+from benchmarks.measure_journal import acked_if_it_can, confirmed, drain, history, recovery
 from benchmarks.payload import Layout, Load, shuffled
 
 Counts = Mapping[type[Contender], int]
@@ -33,6 +34,7 @@ class Scenario:
     load: Load
     messages: Counts
     scaled: bool = True  # a memory scenario keeps its size whatever the scale
+    durable: bool = False  # MQKS with its journal
 
 
 ONE: Layout = (((b"q1", (b"e1",)),),)
@@ -120,4 +122,33 @@ SCENARIOS = [
         Load(128, ONE * 200, shared=True),
         {Mqks: 500 * K, Nats: 500 * K},
     ),
+    Scenario(
+        "journal-128",
+        "auto-ack 1→1, 128 B",
+        throughput,
+        Load(128, ONE),
+        {MqksDurable: 6 * M, MqksMemory: 6 * M, Nats: 2 * M},
+        durable=True,
+    ),
+    Scenario(
+        "journal-manual",
+        "manual ack, 128 B (NATS: core, no ack)",
+        acked_if_it_can,
+        Load(128, ONE, distinct=True),
+        {MqksDurable: 2 * M, MqksMemory: 2 * M, Nats: 2 * M},
+        durable=True,
+    ),
+    Scenario(
+        "confirmed",
+        "each message confirmed, window 1,000, 128 B",
+        confirmed,
+        Load(128, ONE),
+        {MqksDurable: 1 * M, JetStreamFile: 300 * K, RedisAlways: 100 * K, RedisEverysec: 500 * K},
+        durable=True,
+    ),
+    Scenario("recovery", "10,000,000 x 128 B queued", recovery, Load(128, ONE), {MqksDurable: 10 * M}, durable=True),
+    Scenario(
+        "drain", "5 GB of 128 B queued, --max-memory=256M", drain, Load(128, ONE), {MqksSmall: 33 * M}, durable=True
+    ),
+    Scenario("history", "2,000,000 x 128 B read back", history, Load(128, ONE), {MqksDurable: 2 * M}, durable=True),
 ]

@@ -1,6 +1,7 @@
 """A contender's server process: started on a free port, watched through /proc, always stopped."""
 
 import os
+import re
 import shutil
 import socket
 import struct
@@ -12,7 +13,7 @@ from types import TracebackType
 
 from benchmarks.contenders.base import BenchError, Contender, Exchange
 
-START_SECONDS = 15
+START_SECONDS = 120  # recovery included
 STALL_SECONDS = 30
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -32,7 +33,13 @@ class Server:
             raise
 
     def __enter__(self) -> "Server":
-        self.log = (self.folder / "server.log").open("wb")
+        self.start()
+        return self
+
+    def start(self) -> float:
+        """Runs it until it listens; answers how many seconds that took."""
+        started = time.monotonic()
+        self.log = (self.folder / "server.log").open("ab")
         # A session of its own: Ctrl-C reaches the benchmark only, which then stops its servers itself.
         self.process = subprocess.Popen(self.command, stdout=self.log, stderr=self.log, start_new_session=True)
         try:
@@ -40,7 +47,13 @@ class Server:
         except BaseException:
             self._stop()
             raise
-        return self
+        return time.monotonic() - started
+
+    def kill(self) -> None:
+        """As a crash ends it; the folder stays, so that `start` shows what it makes of it."""
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -69,6 +82,19 @@ class Server:
     def rss(self) -> int:
         """Resident bytes of all server processes."""
         return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE for pid in self._pids())
+
+    def peak_rss(self) -> int:
+        """The most that was ever resident, of all server processes."""
+        status = "".join(Path(f"/proc/{pid}/status").read_text() for pid in self._pids())
+        return sum(1024 * int(kib) for kib in re.findall(r"VmHWM:\s+(\d+) kB", status))
+
+    def forget_files(self) -> None:
+        """Has the kernel write its folder out and drop it from memory: what is read next is read from the disk."""
+        for path in self.folder.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.fdatasync(file.fileno())
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def settled_rss(self, seconds: float = 3.0) -> int:
         """The resident bytes once they have stopped changing, or after a few seconds."""

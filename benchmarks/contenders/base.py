@@ -54,6 +54,8 @@ class Contender(ABC):
     window_answer: ClassVar[bytes] = b""
     keeps: ClassVar[bool] = True  # messages wait in their queues until somebody consumes
     noise: ClassVar[bytes] = b""  # bytes that the server may send unasked between deliveries
+    confirm_lines: ClassVar[int] = 1  # lines of the answer to a confirmed message
+    refused: ClassVar[bytes] = b""  # what an answer holds when a message was not taken
 
     @abstractmethod
     def command(self, port: int, folder: Path) -> list[str]:
@@ -93,6 +95,14 @@ class Contender(ABC):
 
     def drain(self, messages: int, size: int) -> tuple[bytes, Reader]:
         """Reads the whole of q1's backlog."""
+        raise NotImplementedError
+
+    def open_confirmer(self) -> Exchange:
+        """A publisher that is answered for each message."""
+        return Exchange()
+
+    def confirm(self, number: int, event: bytes, data: bytes) -> bytes:
+        """A message whose answer means that it is kept, as safely as this server promises; all have one length."""
         raise NotImplementedError
 
     def stored_bytes(self, number: int, event: bytes, data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""MQKS itself: `mqksd --memory`, or any other command line that speaks its protocol (`--mqksd`)."""
+"""MQKS itself, in memory and with its journal; or any other command line that speaks its protocol (`--mqksd`)."""
 
 # ruff: noqa: ARG002 (every contender has the base's parameters, whether its protocol needs them or not)
 
@@ -6,10 +6,11 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from benchmarks.contenders.base import Contender, CountBytes, Exchange, Reader, split
 
-DEFAULT = f"{Path(sys.executable).with_name('mqksd')} --memory --port={{port}}"
+DEFAULT = f"{Path(sys.executable).with_name('mqksd')} {{mode}} --port={{port}}"
 
 
 class AckLines:
@@ -37,12 +38,14 @@ class AckLines:
 class Mqks(Contender):
     family = name = "MQKS"
     install = "make install"
+    mode: ClassVar[str] = "--memory"
+    refused = b" error "
 
     def __init__(self, command_line: str = DEFAULT) -> None:
         self.command_line = command_line
 
     def command(self, port: int, folder: Path) -> list[str]:
-        command = split(self.command_line, port, folder)
+        command = split(self.command_line.replace("{mode}", self.mode), port, folder)
         if shutil.which(command[0]) is None:
             raise FileNotFoundError(command[0])
         return command
@@ -79,8 +82,32 @@ class Mqks(Contender):
     def drain(self, messages: int, size: int) -> tuple[bytes, Reader]:
         return b"c1 consume q1\n", CountBytes(messages * self._delivery(size))
 
+    def confirm(self, number: int, event: bytes, data: bytes) -> bytes:
+        return b"m%08d publish --confirm %s %s\n" % (number, event, data)
+
+    def history(self, raw: bool) -> bytes:
+        """Asks for all messages since the beginning; the answer ends with a line `h1 ok --end {position}`."""
+        return b"h1 history earliest --raw\n" if raw else b"h1 history earliest\n"
+
     def _delivery(self, size: int) -> int:
         return len(self.deliver(0, b"e1", b"q1", bytes(size)))
+
+
+class MqksMemory(Mqks):
+    """The same, measured beside the journal."""
+
+    family = "MQKS memory"
+    name = "MQKS --memory"
+
+
+class MqksDurable(Mqks):
+    name = "MQKS durable"
+    mode = "--data={folder}/data --fsync=always"
+
+
+class MqksSmall(MqksDurable):
+    name = "MQKS durable, 256 MiB"
+    mode = MqksDurable.mode + " --max-memory=256M"
 
 
 def consumer(queue: bytes) -> bytes:

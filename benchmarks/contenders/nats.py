@@ -1,4 +1,4 @@
-"""NATS: core for plain delivery, JetStream with memory storage where messages are kept or acknowledged.
+"""NATS: core for plain delivery, JetStream where messages are kept (in memory, or in files) or acknowledged.
 
 Its limits on slow consumers are raised, so that it never drops what it is asked to deliver.
 """
@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from benchmarks.contenders.base import Contender, Exchange, Reader
 
@@ -98,6 +99,9 @@ class JetStream(Nats):
     # It drops what comes faster than it stores: the last message of each block asks to be answered.
     window = 4
     window_answer = b'"seq":'
+    storage: ClassVar[bytes] = b"memory"
+    confirm_lines = 2
+    refused = b'"error"'
 
     def publish(self, number: int, event: bytes, data: bytes, last: bool) -> bytes:
         return b"PUB %s %s%d\r\n%s\r\n" % (event, b"taken " if last else b"", len(data), data)
@@ -106,7 +110,7 @@ class JetStream(Nats):
         return Exchange(CONNECT + b"SUB taken 1\r\nPING\r\n", b"PONG\r\n")
 
     def create(self, queues: Sequence[tuple[bytes, bytes]]) -> Exchange:
-        stream = b'{"name":"q1","subjects":["%s"],"storage":"memory"}' % queues[0][1]
+        stream = b'{"name":"q1","subjects":["%s"],"storage":"%s"}' % (queues[0][1], self.storage)
         return Exchange(
             CONNECT + b"SUB made 1\r\n" + request(b"STREAM.CREATE.q1", b"made", stream),
             b'"did_create":true',
@@ -120,6 +124,19 @@ class JetStream(Nats):
 
     def drain(self, messages: int, size: int) -> tuple[bytes, Reader]:
         return CONNECT + b"SUB made 1\r\n" + push_consumer(b"none"), StreamMessages(messages, ack=False)
+
+
+class JetStreamFile(JetStream):
+    """Answers before anything is synced: by itself it syncs every two minutes."""
+
+    name = "NATS JetStream file"
+    storage = b"file"
+
+    def open_confirmer(self) -> Exchange:
+        return self.open_publisher()
+
+    def confirm(self, number: int, event: bytes, data: bytes) -> bytes:
+        return self.publish(number, event, data, last=True)
 
 
 def request(api: bytes, reply: bytes, body: bytes) -> bytes:

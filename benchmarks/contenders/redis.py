@@ -1,6 +1,7 @@
 """Redis: pub/sub for plain delivery, a list for a backlog, a stream with a group for acknowledged delivery.
 
-Publishers turn replies off, and nothing is saved to disk: each is Redis at its fastest.
+Publishers turn replies off, and nothing is saved to disk: each is Redis at its fastest. Where messages are confirmed,
+a stream is written to the append-only file, which is synced always or every second.
 """
 
 # ruff: noqa: ARG002 (every contender has the base's parameters, whether its protocol needs them or not)
@@ -9,6 +10,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from benchmarks.contenders.base import Contender, CountBytes, Exchange, Reader
 
@@ -24,13 +26,15 @@ class Redis(Contender):
     family = "Redis"
     name = "Redis pub/sub"
     install = "apt install redis-server (or your system's package of it)"
+    saving: ClassVar[list[str]] = ["--appendonly", "no"]
 
     def command(self, port: int, folder: Path) -> list[str]:
         server = shutil.which("redis-server")
         if server is None:
             raise FileNotFoundError("redis-server")
-        quiet = ["--save", "", "--appendonly", "no", "--loglevel", "warning"]
-        return [server, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), *quiet, *LIMITS]
+        quiet = ["--save", "", "--loglevel", "warning"]
+        place = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+        return [server, *place, *quiet, *self.saving, *LIMITS]
 
     def publish(self, number: int, event: bytes, data: bytes, last: bool) -> bytes:
         return command(b"PUBLISH", event, data)
@@ -137,3 +141,25 @@ class RedisStreams(Redis):
 
     def acker(self, first: int, messages: int, size: int) -> tuple[bytes, Reader]:
         return GroupMessages.read, GroupMessages(first, messages, size)
+
+
+class RedisAlways(RedisStreams):
+    name = "Redis Streams always"
+    saving: ClassVar[list[str]] = ["--appendonly", "yes", "--appendfsync", "always"]
+    confirm_lines = 2
+    refused = b"-ERR"
+
+    def confirm(self, number: int, event: bytes, data: bytes) -> bytes:
+        return self.publish(number, event, data, last=False)
+
+    def drain(self, messages: int, size: int) -> tuple[bytes, Reader]:
+        one = b"*2\r\n$%d\r\n%s\r\n" % (len(entry(0)), entry(0)) + command(b"d", bytes(size))
+        return command(b"XRANGE", b"e1", b"-", b"+"), CountBytes(len(b"*%d\r\n" % messages) + messages * len(one))
+
+
+class RedisEverysec(RedisAlways):
+    """For information: it answers before the sync."""
+
+    family = "Redis everysec"
+    name = "Redis Streams everysec"
+    saving: ClassVar[list[str]] = ["--appendonly", "yes", "--appendfsync", "everysec"]
