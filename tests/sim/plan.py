@@ -33,7 +33,7 @@ class Plan:
             "segment_size": rng.choice((700, 2000, 8000, 1 << 16)),
             "tail_memory": rng.choice((0, 1000, 8000, 1 << 20)),
             "checkpoint_bytes": rng.choice((500, 3000, 20_000, 1 << 20)),
-            "retain_bytes": rng.choice((0, 0, 5000, 20_000)),
+            "retain_bytes": rng.choice((0, 1000, 5000)),
             "retain_age": rng.choice((30, 600_000)),
             "spill_after": rng.choice((2, 4, 16, 1024)),
         }

@@ -28,7 +28,7 @@ from mqks.journal.journal import Journal, Options
 from mqks.journal.progress import Checkpoint, Kept, Since
 from mqks.journal.recovery import recover
 from mqks.journal.retention import Hold
-from mqks.journal.segments import Piece, Segments
+from mqks.journal.segments import Segments
 
 if TYPE_CHECKING:
     from mqks.broker.history import Histories
@@ -59,6 +59,7 @@ class Durable(Operations):
         self._disk = disk
         self._options = options
         self._holds: dict[str, Hold] = {}
+        self._kept: dict[int, bytes] = {}  # snapshots of queues, by birth, during a start
         self.journal: Journal | None = None
 
     @property
@@ -81,7 +82,7 @@ class Durable(Operations):
         segments, index = Segments(disk), Index(disk)
         segments.salvaged |= salvage
         self._index = index
-        kept = self._restore_checkpoint(found.checkpoint, index)
+        self._restore_checkpoint(found.checkpoint, index)
         journaled = recover(
             segments,
             found.checkpoint.position,
@@ -99,10 +100,9 @@ class Durable(Operations):
         )
         for queue in self.queues.values():
             since = happened.pop(queue.birth, Since())
-            self.core.restore(queue, kept.get(queue.birth, b""), b"".join(since.items), since.taken)
+            self.core.restore(queue, self._kept.pop(queue.birth, b""), b"".join(since.items), since.taken)
         self.core.restored()
-        for name in found.stale:
-            disk.remove(f"{progress.FOLDER}/{name}")
+        progress.remove_stale(disk, found.stale)
         self.new_dtid.begin_after(max(journaled.dtid, found.checkpoint.dtid))
         known = max(self.core.highest, progress.highest(happened))
         position = max(journaled.position, known + 1 if known else 0)
@@ -110,15 +110,15 @@ class Durable(Operations):
         for queue in list(self.queues.values()):
             self.watch_unused(queue, at_least=grace)
 
-    def _restore_checkpoint(self, checkpoint: Checkpoint, index: Index) -> dict[int, bytes]:
-        """The queues as they were then, without what is in them: that is answered, by birth."""
+    def _restore_checkpoint(self, checkpoint: Checkpoint, index: Index) -> None:
+        """The queues as they were then. What is in them comes when all else is known."""
         self.core.adopt(checkpoint.extents)
         for kept in checkpoint.queues:
             self._define(kept.birth, kept.definition)
             for place in progress.places(kept.snapshot):
                 index.adopt(place)
         self._holds = {name: Hold(int(position), expires) for name, (position, expires) in checkpoint.holds.items()}
-        return {kept.birth: kept.snapshot for kept in checkpoint.queues}
+        self._kept = {kept.birth: kept.snapshot for kept in checkpoint.queues}
 
     def _say_progress(self) -> Callable[[int, int], None]:
         said = self.timers.clock()
@@ -134,7 +134,9 @@ class Durable(Operations):
     def _open(self, segments: Segments, index: Index, position: int, crc: int, number: int) -> None:
         assert self._disk is not None
         options = self._options
+        self.journal = Journal(self, self._disk, options, segments, index, number, position)
         self.core.open_journal(
+            self.journal,
             position,
             crc,
             b" segment 1 %s\n" % options.fsync.encode(),
@@ -143,7 +145,6 @@ class Durable(Operations):
             spill_after=options.spill_after,
             holds=options.fsync == "always",
         )
-        self.journal = Journal(self, self._disk, options, segments, index, number)
         self.journal.retention.wall = self.wall
         self.journal.retention.holds = self._holds
         self.core.mark()  # so that there is a segment, and what is wrong with the disk shows at once
@@ -229,18 +230,6 @@ class Durable(Operations):
 
     # ── what the core asks for ──
 
-    def write(self, pieces: Sequence[Piece]) -> bool:
-        assert self.journal
-        return self.journal.write(pieces)
-
-    def write_progress(self, words: bytes) -> None:
-        assert self.journal
-        self.journal.write_progress(words)
-
-    def wrote(self) -> None:
-        if self.journal:
-            self.journal.wrote()
-
     def spill(self, items: bytes) -> int:
         assert self.journal
         return self.journal.spill(items)
@@ -274,6 +263,8 @@ class Durable(Operations):
             self._define(position, rest)
         elif action == b"delete_queue":
             if (queue := self.queues.get(rest)) is not None:
+                if queue.birth in self._kept:  # what was in it then must be let go too
+                    self.core.restore(queue, self._kept.pop(queue.birth), b"", 0)
                 self.delete_queue(queue)
         elif action == b"hold":
             name, held, expires = rest.split(b" ")

@@ -18,13 +18,14 @@ The handler has these methods:
     update(consumer) -> bytes                   the line that tells a consumer how things stand with its queue
 and, where there is a journal:
     new_dtid() -> bytes                         the time, as batches have it
-    write(pieces) -> bool                       (position, bytes, begins a file) each; false: not now, they will come again
-    write_progress(words)                       what became of messages (see keeping.pyx)
-    wrote()                                     the end of a write
     spill(items) -> place, bring_back(place, count) -> items        a part of a long queue, to disk and back; None: it cannot be
     load(start, size)                           this part of the log is wanted: answer by `loaded`
     lost(queue, position)                       the disk no longer has this message
     replay(position, line) -> list of queues    a line of the journal that is no publish
+The journal itself has three, which are called in every turn:
+    write(pieces) -> bool                       (position, bytes, begins a file) each; false: not now, they will come again
+    write_progress(words)                       what became of messages (see keeping.pyx)
+    wrote()                                     the end of a write; if no reply waits, then once, until `heeded` is taken back
 """
 
 cimport cython

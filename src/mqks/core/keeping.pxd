@@ -6,6 +6,8 @@ from mqks.core.delivery cimport Deliverer
 
 
 cdef class Keeper(Deliverer):
+    cdef object journal                 # writes what is given to it
+    cdef public bint heeded             # it will look at what was written, also if it is not told again
     cdef public uint64_t synced         # the position up to which the journal is safely on disk
 
     cdef readonly uint64_t highest      # position that progress knew of

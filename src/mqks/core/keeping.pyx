@@ -35,10 +35,11 @@ cdef class Keeper(Deliverer):
     # ── the journal as it grows ──
 
     def open_journal(
-        self, uint64_t position, uint32_t previous, bytes first_line, *, size_t segment_size, size_t tail_memory,
+        self, journal, uint64_t position, uint32_t previous, bytes first_line, *, size_t segment_size, size_t tail_memory,
         size_t spill_after, bint holds,
     ):
         """From now on the log has files, which begin at this position with a new one. What was replayed stays."""
+        self.journal = journal
         self.tail.journaled = True
         self.tail.end = self.tail.written = self.synced = position
         self.tail.has_file = False
@@ -66,17 +67,19 @@ cdef class Keeper(Deliverer):
         if self.tail.batch_count:
             self.tail.seal(self.handler.new_dtid(), self.synced)
         if self.tail.end != self.tail.written:
-            if not self.handler.write(self.tail.unwritten()):
+            if not self.journal.write(self.tail.unwritten()):
                 return 0
             self.tail.all_written()
         if self.held_settled:
             self.settled_written = True
             self.held_settled = False
         if self.progressed:
-            self.handler.write_progress(self.gather())
+            self.journal.write_progress(self.gather())
         self.writes += 1
         self.held_new = False
-        self.handler.wrote()
+        if not self.heeded or self.held:
+            self.heeded = True
+            self.journal.wrote()
         return 0
 
     cdef bytes gather(self):

@@ -140,11 +140,13 @@ class RealDisk:
         return bytes(data)
 
     def write(self, file: int, data: Buffer, offset: int) -> None:
-        view = memoryview(data).cast("B")
         try:  # not `with`, which takes longer than the rest: this is done in each turn
+            written = os.pwrite(file, data, offset)
+            view = memoryview(data).cast("B")[written:]
             while view:
+                offset += written
                 written = os.pwrite(file, view, offset)
-                view, offset = view[written:], offset + written
+                view = view[written:]
         except OSError as error:
             error.filename = self._names.get(file)
             raise

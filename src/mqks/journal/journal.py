@@ -67,8 +67,9 @@ class Options:
 
 class Journal:
     def __init__(
-        self, owner: Owner, disk: Disk, options: Options, segments: Segments, index: Index, number: int
+        self, owner: Owner, disk: Disk, options: Options, segments: Segments, index: Index, number: int, position: int
     ) -> None:
+        """`number` is that of the first log, `position` that of the first segment that is written."""
         self._owner = owner
         self._core = owner.core
         self._timers = owner.timers
@@ -98,7 +99,7 @@ class Journal:
         self._checkpointing = False
         self._finish: Callable[[], None] | None = None  # what is left to do for a checkpoint,
         self._finish_at = 0  # when the journal is on disk up to here
-        self._checkpointed_at = self._core.written_position  # where the newest began
+        self._checkpointed_at = position  # where the newest began
         self.syncs = 0
 
     @property
@@ -147,13 +148,7 @@ class Journal:
             return
         if self._core.waits_for_disk:
             self._sync()
-        else:
-            self._sync_later()
-        if not self._core.holds:
-            self._owner.grew()
-        behind = self._core.written_position - self._checkpointed_at
-        if behind >= self._checkpoint_bytes or self._log.size >= self.options.checkpoint_bytes // 4:
-            self.checkpoint()
+        self._look_later()
 
     def spill(self, items: bytes) -> int:
         try:
@@ -273,19 +268,28 @@ class Journal:
         if self._core.waits_for_disk:
             if self._core.written > writes:
                 self._sync()
-        elif self._core.written_position == position:
-            if self._after_mark != position and self.options.fsync == "always":
-                self._timers.set("mark", LAZY, self._mark)
-        else:
-            self._sync_later()
+        elif self._core.written_position != position:
+            self._look_later()
+        elif self._after_mark != position and self.options.fsync == "always":
+            self._timers.set("mark", LAZY, self._mark)
         self._finish_checkpoint()
 
-    def _sync_later(self) -> None:
-        """Nobody waits: soon is soon enough."""
-        if self.options.fsync == "never" or self._core.written_position in (self._core.synced, self._after_mark):
-            return
-        if not self._timers.is_set("sync"):
-            self._timers.set("sync", self.options.interval if self.options.fsync == "interval" else LAZY, self._sync)
+    def _look_later(self) -> None:
+        """For what nobody waits for, soon is soon enough."""
+        if not self._timers.is_set("look"):
+            self._timers.set("look", self.options.interval if self.options.fsync == "interval" else LAZY, self._look)
+
+    def _look(self) -> None:
+        """Sync what was written since the last time, show it, and see if it is time for a checkpoint."""
+        self._core.heeded = False
+        position = self._core.written_position
+        if self.options.fsync != "never" and position not in (self._core.synced, self._after_mark):
+            self._sync()
+        if not self._core.holds:
+            self._owner.grew()
+        behind = position - self._checkpointed_at
+        if behind >= self._checkpoint_bytes or self._log.size >= self.options.checkpoint_bytes // 4:
+            self.checkpoint()
 
     def _mark(self) -> None:
         """Readers from outside see what a header says is synced: if nothing more comes, an empty batch says it."""
@@ -338,7 +342,8 @@ class Journal:
 
     def checkpoint(self) -> None:
         """Write down the state of all queues, so that a start needs only what comes after."""
-        if self._checkpointing or self.broken or self.full:
+        self._core.write_out()  # queues must not know of messages that the journal lacks
+        if self._checkpointing or self.broken or self.full or self.unwritten:
             return
         number = self._log.number + 1
         try:
@@ -406,7 +411,7 @@ class Journal:
 
     def retain_from_time_to_time(self) -> None:
         """What is old goes also where little happens."""
-        if self._core.written_position != self._checkpointed_at and not self._core.unwritten:
+        if self._core.written_position != self._checkpointed_at:
             self.checkpoint()
         self.retain()
         self._timers.set("retain", LOOK_AT_AGE, self.retain_from_time_to_time)

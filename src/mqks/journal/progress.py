@@ -24,6 +24,7 @@ FOLDER = "progress"
 VERSION = 1
 MAGIC = b"mqksprog"
 RECORD = struct.Struct("<8sIIQ")  # magic, crc of all that follows it, bytes of the words, how far this log was synced
+SIZES = struct.Struct("<IQ")  # what the crc covers of it
 CRC_AT = 12
 AHEAD = 1 << 20
 POSITION_BITS = 56  # of an item; the rest are its retries
@@ -117,8 +118,8 @@ class Log:
         self._reserved = 0
 
     def write(self, words: bytes) -> None:
-        tail = struct.pack("<IQ", len(words), self.synced) + words
-        self._disk.write(self.file, MAGIC + struct.pack("<I", crc32(tail)) + tail, self.size)
+        crc = crc32(words, crc32(SIZES.pack(len(words), self.synced)))
+        self._disk.write(self.file, RECORD.pack(MAGIC, crc, len(words), self.synced) + words, self.size)
         self.size += RECORD.size + len(words)
 
     def has_room(self) -> bool:
@@ -237,6 +238,15 @@ def find(disk: Disk) -> Found:
     used = {f"{number:010d}.log" for number in logs} | {f"{checkpoint.number:010d}.checkpoint"}
     stale = [name for name in files if name not in used]
     return Found(checkpoint, logs, stale, max((*numbers["log"], *numbers["checkpoint"]), default=0))
+
+
+def remove_stale(disk: Disk, names: list[str]) -> None:
+    """A start does without these. First the others must be on disk by their names: a rename may be in memory only."""
+    folder = disk.open_folder(FOLDER)
+    disk.sync(folder)
+    disk.close(folder)
+    for name in names:
+        disk.remove(f"{FOLDER}/{name}")
 
 
 def read(disk: Disk, name: str, *, make_safe: bool = False) -> bytes:

@@ -53,7 +53,7 @@ class Retention:
         for start, following in zip(self._segments.starts, self._segments.starts[1:], strict=False):
             end = self._segments.end_of(start)
             old = self.wall() - self._begun_at(following) > self._most_age
-            if end > self.needed_from or (held is not None and end > held) or not (old or total > self._most_bytes):
+            if end >= self.needed_from or (held is not None and end > held) or not (old or total > self._most_bytes):
                 break
             if start in self.unheld:
                 found.append(start)

@@ -1,0 +1,37 @@
+"""What a start makes of a folder, where the whole broker would not show it."""
+
+import select
+from pathlib import Path
+
+from mqks.broker import Broker
+from mqks.journal.disk import RealDisk
+
+
+def wait_for_checkpoint(broker: Broker, disk: RealDisk, folder: Path) -> None:
+    """It is there when the logs before it are gone."""
+    while len(list((folder / "progress").glob("*.log"))) > 1:
+        select.select([disk.fileno()], [], [])
+        broker.poll_disk()
+
+
+def test_a_queue_deleted_after_a_checkpoint_holds_no_segment(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    broker = Broker(disk=disk)
+    broker.recover()
+    client = broker.connect("127.0.0.1:1")
+    broker.feed(client, b"s1 subscribe q1 e1\nm1 publish e1 d1\n")
+    broker.turn()
+    assert broker.journal is not None
+    wait_for_checkpoint(broker, disk, tmp_path)  # that of the start
+    broker.journal.checkpoint()
+    wait_for_checkpoint(broker, disk, tmp_path)
+    broker.feed(client, b"d1 delete_queue q1\n")
+    broker.turn()
+    disk.stop()  # as a crash leaves it
+
+    disk = RealDisk(tmp_path)
+    broker = Broker(disk=disk)
+    broker.recover()
+    assert not broker.queues
+    assert broker.core.live_in(0, broker.core.position) == 0
+    disk.stop()
