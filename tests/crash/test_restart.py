@@ -173,3 +173,20 @@ def in_a_namespace(script: str) -> tuple[str, ...]:
     if probe.returncode:
         pytest.skip(f"this machine does not let us mount ({probe.stderr.strip()}); tests/sim has the same case")
     return (*prefix, script, "sh")
+
+
+def test_a_message_retried_very_often_is_delivered_after_a_restart(start: Start, connect: Connect) -> None:
+    """255 retries are counted beside its position; of those beyond, a restart knows only that they were many."""
+    broker = start()
+    client = connect(broker)
+    client.send(b"c1 consume q1 e1 --manual-ack\nm1 publish e1 d1\n")
+    for retry in range(300):
+        assert client.line() == b"c1 ok m1 event=e1%s d1" % (b",retry=%d" % retry if retry else b"")
+        client.send(b"r1 reject c1 m1\n")
+    assert client.line() == b"c1 ok m1 event=e1,retry=300 d1"
+    client.close()
+    broker.stop()
+    client = connect(start())
+    client.send(b"c1 consume q1 --manual-ack\n")
+    assert re.fullmatch(rb"c1 ok m1 event=e1,retry=\d+ d1", client.line())
+    assert client.ask("a1 ack c1 m1 --confirm") == "a1 ok "

@@ -14,10 +14,13 @@ def second_reader(folder: Path) -> list[tuple[int, bytes]]:
     names = sorted(path.name for path in (folder / "journal").iterdir() if path.name.endswith(".mqks"))
     for name in names:
         text = (folder / "journal" / name).read_bytes()
-        found, whole, mode = valid_batches(text, int(name[:20]))
+        start = int(name[:20])
+        found, end, mode = valid_batches(text, start)
         if name != names[-1]:
-            if not whole:
+            if end < len(text):
                 raise Damage(name)
+        elif mode and was_on_disk(text, start, end):
+            raise Damage(name)
         elif mode == b"always":
             synced = max((synced for _, _, synced in found), default=0)
             found = [batch for batch in found if batch[0] + 111 + len(batch[1]) <= synced]
@@ -30,17 +33,26 @@ def second_reader(folder: Path) -> list[tuple[int, bytes]]:
     return seen
 
 
-def valid_batches(text: bytes, start: int) -> tuple[list[tuple[int, bytes, int]], bool, bytes]:
-    """Position, lines and synced of each batch; are these all that the file has; the mode."""
+def was_on_disk(text: bytes, start: int, end: int) -> bool:
+    """Does a valid batch after the first bad one call the bad one's place synced?"""
+    later = [batch for at in range(end, len(text)) if text[at - 1] == 10 for batch in walk(text, start, at)[0]]
+    return any(synced > start + end for _, _, synced in later)
+
+
+def valid_batches(text: bytes, start: int) -> tuple[list[tuple[int, bytes, int]], int, bytes]:
+    """Position, lines and synced of each batch; where they end in the file; the mode."""
     if not text:
-        return [], True, b""
+        return [], 0, b""
     first, newline, _ = text.partition(b"\n")
     words = first.split(b" ")
     if not newline or len(words) != 4 or words[1:3] != [b"segment", b"1"]:
-        return [], False, b""
+        return [], 0, b""
     if words[3] not in (b"always", b"interval", b"never") or not is_dtid(words[0]):
-        return [], False, b""
-    at = len(first) + 1
+        return [], 0, b""
+    return *walk(text, start, len(first) + 1), words[3]
+
+
+def walk(text: bytes, start: int, at: int) -> tuple[list[tuple[int, bytes, int]], int]:
     found = []
     while at < len(text):
         header = text[at : at + 111]
@@ -57,7 +69,7 @@ def valid_batches(text: bytes, start: int) -> tuple[list[tuple[int, bytes, int]]
             break
         found.append((int(position), batch[111:], int(synced)))
         at += len(batch)
-    return found, at == len(text), first.split(b" ")[3]
+    return found, at
 
 
 def is_dtid(word: bytes) -> bool:

@@ -124,3 +124,45 @@ def test_who_publishes_without_confirm_is_told_too_when_nothing_more_is_taken() 
     started.disk.fail("sync", errno.EIO)
     started.sync()
     assert started.say(b"m2 publish e1 d2")[0].startswith(b"m2 error ")
+
+
+def test_an_ack_that_a_full_disk_refused_is_not_confirmed_before_it_is_written() -> None:
+    started = Started()
+    started.say(b"c1 consume q1 e1 --manual-ack", b"m1 publish e1 d1")
+    started.sync()
+    started.disk.fail("write", errno.ENOSPC)
+    assert [reply.split()[1] for reply in started.say(b"r1 ack --confirm c1 m1") + started.sync()] == [b"error"]
+    assert started.say(b"r2 ack --confirm c1 m1") + started.sync() == [b"r2 ok "]
+    started.disk.crash(power_loss=True)
+    broker = Broker(disk=started.disk, seed=1, clock=lambda: 0.0)
+    broker.recover()
+    assert broker.queues[b"q1"].ready_count == 0
+
+
+def test_acks_are_synced_where_nothing_is_published() -> None:
+    """Within the interval, for those who wait for it."""
+    now = 0.0
+    disk = FakeDisk(random.Random(1))
+    broker = Broker(disk=disk, seed=1, clock=lambda: now, fsync="interval", interval=1.0)
+    broker.recover()
+    client = broker.connect("127.0.0.1:1")
+
+    def work() -> None:
+        nonlocal now
+        for _ in range(3):
+            now += 1.5
+            broker.tick()
+            while disk.complete(urgent=True) or disk.complete(urgent=False):
+                broker.poll_disk()
+            broker.turn()
+            broker.sent(client, client.pending_size)
+
+    broker.feed(client, b"c1 consume q1 e1 --manual-ack\nm1 publish e1 d1\n")
+    broker.turn()
+    work()
+    broker.feed(client, b"a1 ack c1 m1\n")
+    broker.turn()
+    work()
+    durable, content = disk.durable("progress"), disk.content("progress")
+    assert {name: durable[name] for name in content} == content
+    assert any(text for name, text in content.items() if name.endswith(".log"))

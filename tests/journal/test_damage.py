@@ -71,7 +71,7 @@ def test_cut_at_every_byte_and_every_bit_flipped(made: Making) -> None:
         if isinstance(error, UnknownVersion):
             assert offset == len("20260131120000000000aaaa segment ")
         elif isinstance(error, Damaged):
-            assert error.segment == path.name == f"{0:020d}.mqks"
+            assert error.segment == path.name
             with pytest.raises(Damage):
                 second_reader(made.folder)
         else:

@@ -249,3 +249,83 @@ def test_a_day_is_a_place_too(start: Start) -> None:
     broker = three(start)
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
     assert history(broker, now)[0] == []
+
+
+def test_numbers_too_large_to_be_true(start: Start) -> None:
+    broker = three(start)
+    assert history(broker, "earliest --to=99999999999999999999999")[0] == THREE
+    assert history(broker, "earliest --limit=999999999999999")[0] == THREE
+    for words in (
+        b"99999999999999999999999",
+        b"0001-01-01T00:00:00+23:00",
+        b"earliest --limit=99999999999999999999999",
+    ):
+        (line,) = talk(broker, b"h1 history " + words)
+        assert line.startswith(b"h1 error ")
+
+
+def test_to_before_from_goes_nowhere(start: Start) -> None:
+    broker = three(start)
+    position = position_of(talk(broker, b"h1 history earliest")[2])
+    assert history(broker, f"{position} --to=0") == ([], position)
+
+
+def test_in_memory_from_within_a_line(start: Start) -> None:
+    broker = start("--memory")
+    talk(broker, b"m1 publish e1 some publish e2 data", b"m2 publish e2 x")
+    for position in range(1, 36):
+        assert history(broker, str(position))[0] == [b"m2 event=e2 x"]
+
+
+def test_a_very_long_request_id_costs_no_memory(start: Start, connect: Connect) -> None:
+    broker = start(f"--max-memory={MEMORY}", "--max-line=64K")
+    publisher = connect(broker)
+    publisher.send(b"".join(b"m%d publish e1 d\n" % number for number in range(5000)))
+    assert publisher.ask("m publish --confirm e1 end") == "m ok "
+    name = b"h" * 50_000
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE) as slow:
+        slow.sendall(name + b" history earliest\n")
+        file = slow.makefile("rb", buffering=1 << 16)
+        for number in range(100):
+            assert file.readline() == b"%s ok %s" % (name, file_line(broker, number))
+        assert int(publisher.ask("e _eval state.memory").removeprefix("e ok ")) < MEMORY
+
+
+def file_line(broker: RunningBroker, number: int) -> bytes:
+    """What history tells of a message."""
+    return talk(broker, b"x history earliest --limit=%d" % (number + 1))[-2].removeprefix(b"x ok ") + b"\n"
+
+
+def test_a_position_that_was_removed_in_the_middle(start: Start, connect: Connect, folder: Path) -> None:
+    """A queue keeps the first segment; what retention took after it is not passed over in silence."""
+    flags = ("--segment-size=64K", "--retain-bytes=200K")
+    broker = start(*flags)
+    assert talk(broker, b"s1 subscribe --confirm q1 e1", b"m1 publish --confirm e1 d1") == [b"s1 ok ", b"m1 ok "]
+    fill(broker, connect, 12)
+    assert broker.wait_for_log("is removed: it is older or more")
+    broker.stop()
+    broker = start(*flags)
+    first, second = sorted((folder / "journal").iterdir())[:2]
+    end = int(first.name[:20]) + first.stat().st_size
+    assert end < int(second.name[:20])
+    (line,) = talk(broker, b"h1 history %d" % end)
+    assert line.startswith(b"h1 error ")
+    *_, last = talk(broker, b"h1 history earliest")
+    assert last.startswith(b"h1 error ")
+    assert broker.wait_for_log("this position is gone.*the journal goes on at")
+
+
+def test_who_follows_is_told_when_the_broker_stops(start: Start, connect: Connect) -> None:
+    broker = three(start)
+    follower = connect(broker)
+    follower.send(b"h1 history latest --follow\n")
+    assert follower.ask("p1 ping") == "p1 ok "
+    broker.stop()
+    assert follower.line().startswith(b"h1 ok --end ")
+
+
+def test_a_hold_of_nothing_is_refused(start: Start) -> None:
+    broker = three(start)
+    (line,) = talk(broker, b"x1 hold archive 99999999 --for=60 --confirm")
+    assert line.startswith(b"x1 error ")
+    assert talk(broker, b"x1 hold archive earliest --for=60 --confirm") == [b"x1 ok "]

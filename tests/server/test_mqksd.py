@@ -206,7 +206,11 @@ def test_address_of_another_machine(start: Start) -> None:
             PermissionError(errno.EACCES, "?"),
             "port 80 on h1 is not allowed to this user; choose a --port above 1023",
         ),
-        (PermissionError(errno.EACCES, "No", "f1"), "cannot serve: [Errno 13] No: 'f1'"),
+        (
+            PermissionError(errno.EACCES, "No", "f1"),
+            "f1 may not be written by this user; choose another --data, or --memory",
+        ),
+        (OSError(errno.EIO, "No", "f1"), "cannot serve: [Errno 5] No: 'f1'"),
         (OSError("no number"), "cannot serve: no number"),
     ],
 )

@@ -7,6 +7,7 @@ messages and from progress (core/keeping.pyx). Without a disk, all that would ke
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SAY_EVERY = 2.0  # seconds, while a start takes long
+MOST_HOLDS = 1000
 PATTERN = b" --pattern "
 UNUSED = b"--delete-queue-when-unused"
 STICKY = b"--sticky"
@@ -59,6 +61,7 @@ class Durable(Operations):
         self._disk = disk
         self._options = options
         self._holds: dict[str, Hold] = {}
+        self._lost: Counter[bytes] = Counter()  # messages, by queue, that were not told of yet
         self._kept: dict[int, bytes] = {}  # snapshots of queues, by birth, during a start
         self.journal: Journal | None = None
 
@@ -80,7 +83,8 @@ class Durable(Operations):
         disk.lock()
         found = progress.find(disk)
         segments, index = Segments(disk), Index(disk)
-        segments.salvaged |= salvage
+        if segments.starts and not found.checkpoint.number:
+            log.warning("there is no checkpoint: queues are made anew from the journal, and messages may come again")
         self._index = index
         self._restore_checkpoint(found.checkpoint, index)
         journaled = recover(
@@ -102,6 +106,7 @@ class Durable(Operations):
             since = happened.pop(queue.birth, Since())
             self.core.restore(queue, self._kept.pop(queue.birth, b""), b"".join(since.items), since.taken)
         self.core.restored()
+        self._check_held(segments, salvage)
         progress.remove_stale(disk, found.stale)
         self.new_dtid.begin_after(max(journaled.dtid, found.checkpoint.dtid))
         known = max(self.core.highest, progress.highest(happened))
@@ -109,6 +114,20 @@ class Durable(Operations):
         self._open(segments, index, position, journaled.crc if position == journaled.position else 0, found.last + 1)
         for queue in list(self.queues.values()):
             self.watch_unused(queue, at_least=grace)
+
+    def _check_held(self, segments: Segments, salvage: bool) -> None:
+        """Queues hold messages: are the files there?"""
+        words = memoryview(self.core.extents()).cast("Q")
+        for at in range(0, len(words), 3):
+            for start, end in segments.missing(words[at], words[at + 1]):
+                if not segments.is_lost(start, end):
+                    if not salvage:
+                        raise JournalError(
+                            f"the journal has no file with positions {start} to {end}, where queues have messages: put "
+                            "the missing file back, or start with --salvage"
+                        )
+                    segments.give_up(start, end)
+                    log.warning("positions %d to %d are lost: the journal has no file with them", start, end)
 
     def _restore_checkpoint(self, checkpoint: Checkpoint, index: Index) -> None:
         """The queues as they were then. What is in them comes when all else is known."""
@@ -145,6 +164,8 @@ class Durable(Operations):
             spill_after=options.spill_after,
             holds=options.fsync == "always",
         )
+        # After a gap the new segment is not on disk yet, and its first batches must not say so of where it begins.
+        self.core.synced = max(map(segments.end_of, segments.starts), default=0)
         self.journal.retention.wall = self.wall
         self.journal.retention.holds = self._holds
         self.core.mark()  # so that there is a segment, and what is wrong with the disk shows at once
@@ -185,9 +206,14 @@ class Durable(Operations):
         """Keep the journal from this position on, until then."""
         if self.journal is None:
             raise BadRequest("there is no journal to hold: the broker runs with --memory")
+        holds = self.journal.retention.holds
+        if name.decode("latin-1") not in holds:
+            self.check_room()
+            if len(holds) >= MOST_HOLDS:
+                raise BadRequest("too many holds", str(MOST_HOLDS))
         expires = self.wall() + seconds
         self.core.record(b"%s hold %s %d %.3f\n" % (self.new_dtid(), name, position, expires))
-        self.journal.retention.holds[name.decode("latin-1")] = Hold(position, expires)
+        holds[name.decode("latin-1")] = Hold(position, expires)
 
     def checkpoint(self, number: int, clean: bool) -> Checkpoint:
         """The state of all queues, when all is written."""
@@ -245,9 +271,20 @@ class Durable(Operations):
         assert self.journal
         self.journal.load(start, size)
 
-    @staticmethod
-    def lost(queue: Queue, position: int) -> None:
-        log.error("a message of queue %s is lost: the journal lacks position %d", ascii(queue.name), position)
+    def lost(self, queue: Queue) -> None:
+        """The disk no longer has this message, which a salvage gave up. They are many at a time: told together."""
+        self._lost[queue.name] += 1
+        if not self.timers.is_set("lost"):
+            self.timers.set("lost", SAY_EVERY, self._say_lost)
+
+    def _say_lost(self) -> None:
+        for name, count in self._lost.items():
+            log.error(
+                "messages of queue %s that are lost, since the journal lacks them: %d",
+                ascii(name.decode("utf-8", "replace")),
+                count,
+            )
+        self._lost.clear()
 
     # ── coming back ──
 

@@ -6,7 +6,7 @@ whose checksums are right. Without a journal a stream shows what is still in mem
 """
 
 import logging
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,6 +48,7 @@ class Stream:
     size: int = PIECE  # of that
     busy: bool = False  # it is being read
     piece: tuple[int, bytes] | None = None  # what has been read, whole batches: its position, and its text
+    rest: tuple[int, bytes] | None = None  # of a piece whose replies are very many bytes
 
 
 def wants(masks: list[bytes]) -> Callable[[bytes], bool]:
@@ -98,18 +99,39 @@ class Histories:
                 raise BadRequest("this position is gone", f"the journal begins at {self.earliest}")
             if position > self.visible:
                 raise BadRequest("this position is yet to come", f"the journal ends at {self.visible}")
+            self._check_gap(position)
             return position
-        return self._place_of(dtid_floor(time(where)))
+        return self._place_of(dtid_at(where))
+
+    def _check_gap(self, position: int) -> None:
+        """Between files something may have been removed, or, after a crash, there never was anything."""
+        journal = self._broker.journal
+        if journal is None or position == self.visible or journal.segments.holding(position) is not None:
+            return
+        following = bisect_right(journal.segments.starts, position)
+        if following < len(journal.segments.starts):
+            start = journal.segments.starts[following]
+            line = parse_segment_line(journal.segments.read(start, FIRST_LINE_ROOM, 0))
+            first = parse_header(journal.segments.read(start, HEADER_SIZE, line.size)) if line else None
+            if first is not None and first.previous:
+                raise BadRequest("this position is gone", f"the journal goes on at {start}")
 
     def _place_of(self, dtid: bytes) -> int:
         """The first batch of that time or later."""
         segments = self._journal("a time").segments
-        for start in reversed(segments.starts):
-            view = SegmentView(start, lambda size, offset, start=start: segments.read(start, size, offset))  # type: ignore[misc]
-            line = view.first_line()
-            if line is not None and line.dtid < dtid:
-                return min(start + view.find_dtid(dtid, segments.sizes[start]), self.visible)
-        return self.earliest
+
+        def view(start: int) -> SegmentView:
+            return SegmentView(start, lambda size, offset: segments.read(start, size, offset))
+
+        def begun(start: int) -> bytes:
+            line = view(start).first_line()
+            return line.dtid if line else b""
+
+        at = bisect_left(segments.starts, dtid, key=begun) - 1  # the last segment that begins before that time
+        if at < 0:
+            return self.earliest
+        start = segments.starts[at]
+        return min(start + view(start).find_dtid(dtid, segments.sizes[start]), self.visible)
 
     def _journal(self, what: str) -> Journal:
         if self._broker.journal is None:
@@ -126,9 +148,10 @@ class Histories:
             raise BadRequest("this request id has a history that has not ended")
         if stream.raw:
             self._journal("--raw")
+        in_memory = self._broker.journal is None
+        stream.position = self._broker.core.line_near(stream.start) if in_memory else self._batch_with(stream.start)
         streams.append(stream)
         self._broker.core.expect(stream.client, 1)
-        stream.position = stream.start if self._broker.journal is None else self._batch_with(stream.start)
         self._go_on(stream)
 
     def _batch_with(self, position: int) -> int:
@@ -140,6 +163,12 @@ class Histories:
         view = SegmentView(start, lambda size, offset: segments.read(start, size, offset))
         header = view.header_before(position - start)
         return header.position if header else start
+
+    def end_all(self) -> None:
+        """The broker stops: who follows is told where to go on."""
+        for streams in list(self._streams.values()):
+            for stream in list(streams):
+                self._end(stream)
 
     def forget(self, client: Client) -> None:
         for stream in self._streams.pop(client, ()):
@@ -160,15 +189,26 @@ class Histories:
                 self._go_on(stream)
 
     def _go_on(self, stream: Stream) -> None:
+        try:
+            self._step(stream)
+        except BadRequest as gone:
+            self._fail(stream, str(gone))
+        except Exception as error:  # one history must not end all
+            log.exception("a history met a fault in the broker itself")
+            self._fail(stream, repr(error))
+
+    def _step(self, stream: Stream) -> None:
         """Answer what has been read, if the client has room, and read the next piece meanwhile."""
         client = stream.client
         while not client.gone and stream in self._streams.get(client, ()):
             if client.pending_size >= self._broker.core.high_water:
                 client.reads_history = True
                 return
-            if stream.piece is not None:
-                position, data = stream.piece
-                stream.piece = None
+            if stream.rest is not None:
+                (position, data), stream.rest = stream.rest, None
+                self._answer(stream, position, data)
+            elif stream.piece is not None:
+                (position, data), stream.piece = stream.piece, None
                 self._read_on(stream)
                 self._answer(stream, position, data)
             elif stream.busy:
@@ -196,7 +236,8 @@ class Histories:
 
     def _read(self, stream: Stream, journal: Journal) -> None:
         start = journal.segments.holding(stream.position)
-        if start is None:  # a gap: on with what comes after it
+        if start is None:  # a gap: on with what comes after it, if nothing was removed there meanwhile
+            self._check_gap(stream.position)
             following = bisect_right(journal.segments.starts, stream.position)
             if following == len(journal.segments.starts):
                 stream.position = self.visible
@@ -228,7 +269,7 @@ class Histories:
         elif header is not None and skip + header.size > len(data) and header.end <= self.visible:
             stream.size = skip + header.size  # a batch of one long line
         else:
-            self._fail(stream, stream.position + skip)
+            self._fail(stream, f"the journal is damaged at position {stream.position + skip}: run mqks journal verify")
 
     def _answer(self, stream: Stream, position: int, data: bytes) -> None:
         core = self._broker.core
@@ -244,30 +285,34 @@ class Histories:
                 stream.stop,
                 stream.until,
                 stream.limit,
+                2 * core.high_water,
                 stream.wants,
                 name_in,
             )
             stream.limit -= count
             if replies:
                 core.say(stream.client, replies)
+            if stream.shown < position + len(data) and not ended:
+                stream.rest = stream.shown, data[stream.shown - position :]
         if ended or stream.limit == 0:
             self._end(stream)
 
     def _end(self, stream: Stream) -> None:
         if stream in self._streams.get(stream.client, ()):
             self._streams[stream.client].remove(stream)
-            end = min(max(stream.shown, stream.start), stream.stop)
+            end = max(min(stream.shown, stream.stop), stream.start)
             self._broker.core.say(stream.client, b"%s ok --end %d\n" % (stream.request_id, end))
             self._broker.core.expect(stream.client, -1)
 
-    def _fail(self, stream: Stream, position: int) -> None:
-        """The journal is damaged here: say so, and end."""
-        self._streams[stream.client].remove(stream)
-        error_id = self._broker.new_dtid()
-        log.error("error %s client=%s reason='the journal is damaged at position %d: run mqks journal verify'",
-                  error_id.decode(), stream.client.peer, position)  # fmt: skip
-        self._broker.core.say(stream.client, b"%s error %s\n" % (stream.request_id, error_id))
-        self._broker.core.expect(stream.client, -1)
+    def _fail(self, stream: Stream, reason: str) -> None:
+        """It cannot go on: say so, and end."""
+        streams = self._streams.get(stream.client, [])
+        if stream in streams:
+            streams.remove(stream)
+            error_id = self._broker.new_dtid()
+            log.error("error %s client=%s reason=%s", error_id.decode(), stream.client.peer, ascii(reason))
+            self._broker.core.say(stream.client, b"%s error %s\n" % (stream.request_id, error_id))
+            self._broker.core.expect(stream.client, -1)
 
 
 def _whole_batches(data: bytes, position: int, stream: Stream) -> tuple[int, bool]:
@@ -284,12 +329,12 @@ def _whole_batches(data: bytes, position: int, stream: Stream) -> tuple[int, boo
     return position + at, False
 
 
-def time(word: bytes) -> datetime:
-    """A time as requests have it; without a zone it is UTC."""
+def dtid_at(word: bytes) -> bytes:
+    """The first dtid of a time, as requests have it; without a zone it is UTC."""
     try:
         text = word.decode("ascii")
         if "T" not in text:
             raise ValueError
-        return datetime.fromisoformat(text)
-    except ValueError:
+        return dtid_floor(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):
         raise BadRequest("expected a position, a time such as 2026-01-31T12:00:00Z, earliest or latest") from None

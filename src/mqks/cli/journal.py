@@ -187,6 +187,7 @@ def info_text(found: Info) -> Iterator[str]:
     yield f"earliest {found.earliest}, latest {found.latest}, {show_size(found.size)}"
     yield from (f"aside: {name}, {show_size(size)}" for name, size in found.aside.items())
     if found.queues:
+        yield "queues at the last checkpoint (a running broker tells by `stats` how they are now):"
         yield from table([found.queues[0], *([str(_plain(value)) for value in one.values()] for one in found.queues)])
 
 

@@ -22,6 +22,15 @@ ADVICE = {
 }
 
 
+FOLDER_ADVICE = {
+    errno.EEXIST: "{file} is a file, but --data needs a folder",
+    errno.ENOTDIR: "{file} is not in a folder; choose another --data",
+    errno.EROFS: "{file} is on a disk that is read-only; choose another --data, or --memory",
+    errno.EACCES: "{file} may not be written by this user; choose another --data, or --memory",
+    errno.ENOSPC: "{file} cannot be written, since the disk is full; free some space, or choose another --data",
+}
+
+
 def explain(error: OSError | JournalError, config: Config) -> str:
     if isinstance(error, JournalError):
         return f"{config.data}: {error}"
@@ -29,6 +38,8 @@ def explain(error: OSError | JournalError, config: Config) -> str:
         return f"{config.data} is {error.strerror}, another broker; stop it or choose --data"
     if isinstance(error, socket.gaierror):
         return f"{config.host} is not a host that can be found; choose --host"
+    if error.filename and error.errno in FOLDER_ADVICE:
+        return FOLDER_ADVICE[error.errno].format(data=config.data, file=error.filename)
     advice = None if error.filename else ADVICE.get(error.errno or 0)  # a file's error is not about the port
     return advice.format(port=config.port, host=config.host) if advice else f"cannot serve: {error}"
 

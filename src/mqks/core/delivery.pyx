@@ -240,7 +240,7 @@ cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t seque
     if line[0] == 0:                    # the disk has lost it
         q.unsettled += 1
         let_item_go(core, q, item)
-        core.handler.lost(q, position)
+        core.handler.lost(q)
         return 0
     after_id = <char*>memchr(line, 32, segment.data + segment.size - line)
     end = <char*>memchr(after_id, 10, segment.data + segment.size - after_id)

@@ -10,6 +10,7 @@ def answers(
     stop: int,
     until: bytes,
     limit: int,
+    room: int,
     wants: Callable[[bytes], bool] | None,
     name_of: Callable[[bytes], bytes],
 ) -> tuple[bytes, int, int, bool]: ...

@@ -12,14 +12,15 @@ from mqks.core.text cimport is_publish
 
 
 def answers(
-    bytes data, uint64_t position, bytes prefix, uint64_t start, uint64_t stop, bytes until, size_t limit, wants, name_of
+    bytes data, uint64_t position, bytes prefix, uint64_t start, uint64_t stop, bytes until, size_t limit, size_t room,
+    wants, name_of,
 ):
     """Replies for the messages in this part of the log, which stands at `position` and is whole lines.
 
     Each is `prefix`, its position, its id, its event and its data. `name_of` tells the event of a SEVX message. What is below `start`
     is left out, and each event that is not wanted (None: all are). It ends before `stop`, before a batch whose dtid is
-    `until` or later (empty: none), or after `limit` messages. Answers the replies, how many there are, the position after the last
-    line that was looked at, and whether it has come to its end.
+    `until` or later (empty: none), or after `limit` messages; it pauses when the replies have `room` bytes. Answers the
+    replies, how many there are, the position after the last line that was looked at, and whether it has come to its end.
     """
     cdef Memory uncounted = Memory(0)
     cdef buffer.Buffer out = buffer.Buffer(NULL, 0, 0, 0)
@@ -33,7 +34,7 @@ def answers(
     cdef bint ended = False
     cdef bytes event
     try:
-        while line < end:
+        while line < end and out.tail < room:
             if count == limit or position + (line - text) >= stop:
                 ended = True
                 break
@@ -43,7 +44,7 @@ def answers(
                 if PyBytes_GET_SIZE(until) and memcmp(line, PyBytes_AS_STRING(until), 24) >= 0:
                     ended = True
                     break
-            elif position + (line - text) < start:
+            elif position + (line - text) < start or after_id == NULL:
                 pass
             elif newline - after_id > 9 and is_publish(after_id):
                 rest = <char*>memchr(after_id + 9, 32, newline - after_id - 9)

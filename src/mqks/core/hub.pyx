@@ -20,7 +20,7 @@ and, where there is a journal:
     new_dtid() -> bytes                         the time, as batches have it
     spill(items) -> place, bring_back(place, count) -> items        a part of a long queue, to disk and back; None: it cannot be
     load(start, size)                           this part of the log is wanted: answer by `loaded`
-    lost(queue, position)                       the disk no longer has this message
+    lost(queue)                                 the disk no longer has one of its messages
     replay(position, line) -> list of queues    a line of the journal that is no publish
 The journal itself has three, which are called in every turn:
     write(pieces) -> bool                       (position, bytes, begins a file) each; false: not now, they will come again

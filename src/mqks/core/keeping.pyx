@@ -73,7 +73,7 @@ cdef class Keeper(Deliverer):
         if self.held_settled:
             self.settled_written = True
             self.held_settled = False
-        if self.progressed:
+        if self.progressed or self.settled_written:
             self.journal.write_progress(self.gather())
         self.writes += 1
         self.held_new = False

@@ -81,6 +81,14 @@ cdef class Router(Output):
                 put(self, q, position)
         return 0
 
+    def line_near(self, uint64_t position):
+        """A position at or before this one where a line begins, if the log has it in memory."""
+        cdef size_t at
+        for at in range(self.tail.first, self.tail.last):
+            if position - self.tail.segments[at].start < self.tail.segments[at].size:
+                return self.tail.segments[at].start
+        return position
+
     def held_lines(self, uint64_t position):
         """Lines in memory at this position or after it, as far as they follow each other: where they begin, and their text."""
         cdef Segment* segment

@@ -52,7 +52,7 @@ cdef inline int settle_when_sent(Consumer c) except -1:
 cdef inline int let_item_go(Settler core, Queue q, uint64_t item) except -1:
     """One delivery from this queue is done with, wherever it stood."""
     if retries_of(item) == MANY_RETRIES:
-        del q.retries[position_of(item)]
+        q.retries.pop(position_of(item), None)
     let_go(core.tail, position_of(item))
     note(core, q, position_of(item))
     q.unsettled -= 1

@@ -250,4 +250,4 @@ cdef uint64_t retried(Settler core, Queue q, uint64_t item) except? 9:
 cdef object retry_of(Queue q, uint64_t item):
     """How often the item was retried."""
     cdef uint64_t count = retries_of(item)
-    return count if count < MANY_RETRIES else q.retries[position_of(item)]
+    return count if count < MANY_RETRIES else q.retries.get(position_of(item), MANY_RETRIES)    # a start knows no more

@@ -25,8 +25,8 @@ class Damaged(JournalError):
 
     def __init__(self, segment: str, offset: int, reason: str) -> None:
         super().__init__(
-            f"{segment} is damaged at byte {offset}: {reason}; look at it with `mqks journal verify`, "
-            "then stop the broker and run `mqks journal salvage`"
+            f"{segment} is damaged at byte {offset}: {reason}; look at it with `mqks journal verify DIR`; with the "
+            "broker stopped, `mqks journal salvage DIR` or a start with --salvage keeps the rest"
         )
         self.segment = segment
         self.offset = offset

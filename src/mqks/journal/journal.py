@@ -8,6 +8,7 @@ why, nothing is confirmed any more, and the broker has to stop.
 
 import itertools
 import logging
+import select
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -127,7 +128,11 @@ class Journal:
         return True
 
     def write_progress(self, words: bytes) -> None:
-        self._unwritten_words.append(words)
+        """Also what a full disk did not take before; then there may be nothing new."""
+        if words:
+            self._unwritten_words.append(words)
+        if not self._unwritten_words:
+            return
         try:
             if not self._log.has_room():
                 self._refuse()  # what is left is for acks
@@ -188,8 +193,8 @@ class Journal:
         bad = first_bad(data, start) if len(data) == size else -1
         if bad == size:
             self._core.loaded(start, data)
-        elif self.segments.salvaged:
-            self._core.loaded(start, self.segments.mend(start, size))
+        elif (mended := self.segments.mend(start, size)) is not None:
+            self._core.loaded(start, mended)
         elif (holding := self.segments.holding(start)) is None:
             self.fail(
                 f"the journal has no file with position {start}, where a queue has a message: put the missing file "
@@ -207,8 +212,9 @@ class Journal:
             done, _ = self._jobs.pop(result.tag)
             try:
                 done(result)
-            except OSError as error:
-                self.fail(f"the journal cannot be kept in order: {error}")
+            except Exception as error:  # the others must be heard, whatever this one led to
+                log.exception("what the disk has done could not be taken up")
+                self.fail(f"the journal cannot be kept in order: {error!r}")
         self._close_unused()
 
     def _close_unused(self) -> None:
@@ -283,7 +289,8 @@ class Journal:
         """Sync what was written since the last time, show it, and see if it is time for a checkpoint."""
         self._core.heeded = False
         position = self._core.written_position
-        if self.options.fsync != "never" and position not in (self._core.synced, self._after_mark):
+        acks = any(one.size > one.synced for one in self._unsynced_logs.values())
+        if self.options.fsync != "never" and (acks or position not in (self._core.synced, self._after_mark)):
             self._sync()
         if not self._core.holds:
             self._owner.grew()
@@ -405,8 +412,14 @@ class Journal:
         self._unsynced_logs[number] = fresh
         self._folder_unsynced = True
         self._checkpointed_at = made.position
-        file = self._disk.open(f"{PROGRESS}/{number:010d}.new", create=True)
-        self._disk.write(file, made.pack(), 0)
+        name = f"{PROGRESS}/{number:010d}.new"
+        file = self._disk.open(name, create=True)
+        try:
+            self._disk.write(file, made.pack(), 0)
+        except OSError:
+            self._disk.close(file)
+            self._disk.remove(name)
+            raise
         return made, file, unused
 
     def retain_from_time_to_time(self) -> None:
@@ -432,7 +445,9 @@ class Journal:
         self._core.write_out()
         if self.broken or self.full:
             return
-        while self._jobs:  # a checkpoint may be on its way
+        while self._jobs and not self.broken:  # a checkpoint may be on its way
+            if self._disk.fileno() >= 0:
+                select.select([self._disk.fileno()], [], [])
             self.poll()
         if self.broken:
             return

@@ -34,6 +34,6 @@ def _row(kept: Kept, position: int) -> dict[str, object]:
         "queue": kept.name.decode("utf-8", "backslashreplace"),
         "messages": messages,
         "unacked": unsettled,
-        "low-water mark": min((item & ((1 << POSITION_BITS) - 1) for item in items), default=position),
-        "as of": position,
+        "low_water": min((item & ((1 << POSITION_BITS) - 1) for item in items), default=position),
+        "as_of": position,
     }

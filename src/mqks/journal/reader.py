@@ -80,9 +80,23 @@ class Live:
             self._synced = max(self._synced, header.synced)
             self._ends.append(header.end)
         self._offset = batches.offset
+        if batches.stop is not Stop.END and self._knows_more(file):
+            raise Damaged(file.name, batches.offset, batches.reason)
         while self._ends and (self._ends[0] <= self._synced or not self._waits):
             self.visible = self._ends.popleft()
         return self.visible
+
+    def _knows_more(self, file: SegmentFile) -> bool:
+        """Does a valid batch further on say that what stands here was safely on disk? Then it is no batch that is
+        still being written, but damage."""
+        header = file.header_after(self._offset + 1, file.size)
+        while header is not None:
+            for valid, _ in file.batches(header.position - file.start, file.size):
+                if valid.synced > self.start + self._offset:
+                    return True
+                header = valid
+            header = file.header_after(header.position - file.start + 1, file.size)
+        return False
 
 
 class Reader:

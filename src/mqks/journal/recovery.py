@@ -54,7 +54,9 @@ def recover(
     if end < position:
         if not salvage:
             raise _missing(end, position)
-        _say_missing(_cut_torn_end(segments), position)
+        end = _cut_torn_end(segments)
+        segments.give_up(end, position)
+        _say_missing(end, position)
         return Journaled(position, 0, position)
     for number, start in enumerate(starts):
         offset = max(position - start, 0)
@@ -66,9 +68,13 @@ def recover(
             if reason is None and not _follows_gap(segments, start, offset):
                 if not any(_knows_more(segments, later, 0, found.position) for later in starts[number:]):
                     return _cut(segments, starts[number:], 0, f"what stood from {found.position} on is missing", found)
-                if position and not segments.salvaged:
+                known = segments.is_lost(found.position, start)
+                if position and not salvage and not known:
                     raise _missing(found.position, start)
-                _say_missing(found.position, start)
+                if not known:
+                    _say_missing(found.position, start)
+                if position:
+                    segments.give_up(found.position, start)
         if reason is None:
             reader = Batches(
                 lambda size, at, start=start: segments.read(start, size, at),  # type: ignore[misc]

@@ -17,6 +17,8 @@ from pathlib import Path
 from mqks.journal.errors import JournalError
 from mqks.journal.files import ASIDE, SEGMENTS, SegmentFile, starts
 from mqks.journal.format import FSYNC_MODES, PIECE, segment_line, segment_name
+from mqks.journal.lost import NAME as LOST
+from mqks.journal.lost import Range, show
 from mqks.journal.verify import Lost, damage, scan
 
 LOCK = "lock"
@@ -127,6 +129,8 @@ def _scan(file: SegmentFile) -> tuple[_Scanned, int]:
 def _salvage(folder: Path, one: _Scanned, damaged: list[Lost]) -> Salvaged:
     path = folder / SEGMENTS / segment_name(one.start)
     aside = _copy_aside(folder, path)
+    lost_ranges = [(one.start + lost.offset, one.start + lost.end, lost.reason) for lost in damaged]
+    _give_up(folder, [(start, end) for start, end, _ in lost_ranges])
     cut = damaged[0].offset
     kept = []
     for lost, following in zip(damaged, [*damaged[1:], None], strict=True):
@@ -149,8 +153,16 @@ def _salvage(folder: Path, one: _Scanned, damaged: list[Lost]) -> Salvaged:
     else:
         path.unlink()  # not even its first line is left
     _sync(folder / SEGMENTS)
-    lost_ranges = [(one.start + lost.offset, one.start + lost.end, lost.reason) for lost in damaged]
     return Salvaged(path.name, aside, kept, lost_ranges)
+
+
+def _give_up(folder: Path, ranges: list[Range]) -> None:
+    """So that the broker knows what may be missing."""
+    with (folder / LOST).open("ab") as file:
+        file.write(show(ranges))
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(folder)
 
 
 def _mode_that_fits(room: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from itertools import chain, count
 
 from mqks.core.hub import Core
+from mqks.journal import lost
 from mqks.journal.disk import Disk
 from mqks.journal.format import FIRST_LINE_ROOM, PIECE, Batches, Read, parse_segment_line, position_of, segment_name
 
@@ -27,7 +28,7 @@ class Segments:
         found = ((position_of(name), size) for name, size in disk.files(FOLDER).items())
         self.sizes = {start: size for start, size in found if start is not None}
         self._folder = disk.open_folder(FOLDER)
-        self.salvaged = any(name.endswith(".damaged") for name in disk.files("aside"))  # then parts are missing
+        self._lost = self._read_lost()
         self._starts = sorted(self.sizes)
         self._files: dict[int, int] = {}  # start → handle, of those open
         self._removed: set[int] = set()  # handles that are still open
@@ -146,20 +147,64 @@ class Segments:
         """The same handles, for a sync of another kind."""
         return (*(self._files[start] for start in self._unsynced), self._folder)
 
-    def mend(self, start: int, size: int) -> bytes:
-        """A part of a salvaged journal: its valid batches, and zeros for all that is lost."""
+    # ── what a salvage gave up ──
+
+    def _read_lost(self) -> list[lost.Range]:
+        try:
+            file = self._disk.open(lost.NAME)
+        except FileNotFoundError:
+            return []
+        try:
+            return lost.parse(self._disk.read(file, self._disk.size(file), 0))
+        finally:
+            self._disk.close(file)
+
+    def is_lost(self, start: int, end: int) -> bool:
+        """Is it known that the journal lacks this?"""
+        return lost.covers(self._lost, start, end)
+
+    def give_up(self, start: int, end: int) -> None:
+        """From now on it is."""
+        if self.is_lost(start, end):
+            return
+        file = self._disk.open(lost.NAME, create=not self._lost)
+        self._disk.write(file, lost.show([(start, end)]), self._disk.size(file))
+        self._disk.sync(file)
+        self._disk.close(file)
+        folder = self._disk.open_folder("")
+        self._disk.sync(folder)
+        self._disk.close(folder)
+        self._lost = self._read_lost()
+
+    def missing(self, start: int, size: int) -> list[lost.Range]:
+        """What no file has of this part, whether that is known or not."""
+        found = []
+        at = start
+        for first in self._overlapping(start, start + size):
+            if first > at:
+                found.append((at, first))
+            at = max(at, self.end_of(first))
+        return [*found, (at, start + size)] if at < start + size else found
+
+    def _overlapping(self, start: int, end: int) -> list[int]:
+        return self._starts[max(bisect_right(self._starts, start) - 1, 0) : bisect_right(self._starts, end - 1)]
+
+    def mend(self, start: int, size: int) -> bytes | None:
+        """A part of a salvaged journal: its valid batches, and zeros for what is known to be lost. None: more is."""
         data = bytearray(size)
-        for first in self._starts[
-            max(bisect_right(self._starts, start) - 1, 0) : bisect_right(self._starts, start + size)
-        ]:
+        at = start
+        for first in self._overlapping(start, start + size):
             low = max(start, first)
             found = self.read(first, start + size - low, low - first)
-            at = 0
+            skip = 0
             if low == first and (line := parse_segment_line(found[:FIRST_LINE_ROOM])):
-                at = line.size
-            for header, batch in Batches(_reading(found), low, at, len(found), chain=False):
+                skip = line.size
+            for header, batch in Batches(_reading(found), low, skip, len(found), chain=False):
+                if at not in (first, header.position) and not self.is_lost(at, header.position):
+                    return None
                 data[header.position - start : header.end - start] = batch
-        return bytes(data)
+                at = header.end
+        return bytes(data) if self.is_lost(at, start + size) else None
 
     # ── removing ──
 

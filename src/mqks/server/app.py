@@ -16,6 +16,7 @@ from mqks.server.tcp import TcpServer
 
 log = logging.getLogger(__name__)
 
+FILES_OF_OURS = 256  # open files beside connections: segments that are read, logs, listeners
 MOST_TAIL_MEMORY = 128 << 20  # bytes of the log that stay in memory; the system's own cache has more
 
 
@@ -70,7 +71,7 @@ async def _serve(config: Config, broker: Broker, server: TcpServer) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: there is nothing to reload")
-    _raise_open_files(config.max_connections)
+    server.max_connections = _raise_open_files(config.max_connections)
     addresses = server.listen(config.host, config.port, broken=stopping.set)
     kept = "memory" if config.memory else f"{config.data}, fsync {config.fsync}"
     log.info("mqksd %s listening on %s, messages in %s", __version__, " and ".join(addresses), kept)
@@ -80,17 +81,25 @@ async def _serve(config: Config, broker: Broker, server: TcpServer) -> None:
     broker.close()  # while signals are still ours: a second one must not cut this short
     if config.memory:
         _say_what_is_lost(broker)
+    log.info("stopped")
 
 
-def _raise_open_files(connections: int) -> None:
-    """Each connection is an open file; take what the system allows."""
+def _raise_open_files(connections: int) -> int:
+    """Each connection is an open file; take what the system allows, and leave the journal its share. Answers how many
+    connections that makes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + 256
+    wanted = connections + FILES_OF_OURS
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    if soft == resource.RLIM_INFINITY or soft >= connections + FILES_OF_OURS:
+        return connections
+    most = max(soft - FILES_OF_OURS, soft // 4)
+    log.warning("at most %d connections, since the system allows %d open files; raise `ulimit -n`", most, soft)
+    return most
 
 
 def _say_what_is_lost(broker: Broker) -> None:

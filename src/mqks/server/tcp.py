@@ -39,7 +39,7 @@ class TcpServer:
         self._broker = broker
         self._disk = disk
         self._broken: Callable[[], None] | None = None
-        self._max_connections = max_connections
+        self.max_connections = max_connections
         self._poller = Poller(broker.core, self._closed, self._failed)
         self._listeners: list[socket.socket] = []
         self._armed: asyncio.TimerHandle | None = None
@@ -80,6 +80,7 @@ class TcpServer:
         for listener in self._listeners:
             loop.remove_reader(listener)
             listener.close()
+        self._broker.histories.end_all()
         self._poller.drain(list(self._broker.clients))
         deadline = loop.time() + FAREWELL
         while any(client.pending_size or client.held for client in self._broker.clients) and loop.time() < deadline:
@@ -116,7 +117,7 @@ class TcpServer:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _welcome(self, connection: socket.socket, peer: str) -> None:
-        if len(self._broker.clients) >= self._max_connections:
+        if len(self._broker.clients) >= self.max_connections:
             self._refuse(connection, peer)
             return
         with contextlib.suppress(OSError):  # it may be gone already: reading will tell

@@ -3,10 +3,9 @@
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
-from mqks.broker.history import NO_END, Stream, time, wants
+from mqks.broker.history import NO_END, Stream, dtid_at, wants
 from mqks.broker.names import check_name
 from mqks.broker.words import CONFIRM, Flags, count, parse, seconds, switch, text
-from mqks.journal.format import dtid_floor
 
 HISTORY: Flags = {
     **CONFIRM,
@@ -29,11 +28,11 @@ def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> 
         raise BadRequest("--raw gives whole batches: it takes no --events and no --limit")
     if (to := words.flags.get(b"--to")) is not None:
         if to.isdigit():
-            stream.stop = int(to)
+            stream.stop = min(int(to[:19]), NO_END)
         elif to in (b"earliest", b"latest"):
             stream.stop = broker.histories.place(to)
         else:
-            stream.until = dtid_floor(time(to))
+            stream.until = dtid_at(to)
     if (events := words.flags.get(b"--events")) is not None:
         stream.wants = wants([check_name(event) for event in events.split(b",")])
     stream.limit = words.flags.get(b"--limit", NO_END)
@@ -42,11 +41,10 @@ def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> 
 
 def hold(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
     words = parse(data, HOLD)
-    name, position = words.exactly(2, "a name and a position")
-    if not position.isdigit() or len(position) > 18:
-        raise BadRequest("not a position")
+    name, where = words.exactly(2, "a name and a position")
+    position = broker.histories.place(where)
     if b"--for" not in words.flags:
         raise BadRequest("expected --for={seconds}")
-    broker.hold(name, int(position), words.flags[b"--for"])
+    broker.hold(name, position, words.flags[b"--for"])
     if words.confirm:
         broker.core.confirm(client, request_id)
