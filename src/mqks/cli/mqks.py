@@ -34,7 +34,7 @@ def add_commands(parser: argparse.ArgumentParser, table: Table) -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mqks", description="Talk to a broker, and look after its journal.")
+    parser = argparse.ArgumentParser(prog="mqks", description="Look after the journal of a broker.")
     parser.add_argument("--version", action="version", version=f"mqks {__version__}")
     add_commands(parser, COMMANDS)
     return parser

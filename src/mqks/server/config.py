@@ -315,7 +315,8 @@ def parser() -> Parser:
         description="The MQKS broker. Start it, then talk to it: nc localhost 25000",
         epilog="Every option may also be an environment variable (MQKS_MAX_LINE=64K) or a key in the "
         'TOML file (max_line = "64K"). A flag wins over the environment, the environment over the '
-        "file. A SIZE is in bytes, or in K, M, G or T, each 1024 times the one before.",
+        "file. A SIZE is in bytes, or in K, M, G or T, each 1024 times the one before. A TIME is in seconds, "
+        "or in m, h or d.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=26, width=79),
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
