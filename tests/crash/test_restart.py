@@ -162,6 +162,7 @@ def test_a_full_disk_refuses_messages_and_loses_none(start: Start, connect: Conn
         confirmed += [number] if answer == "m1 ok " else []
     assert client.ask("p1 ping still here") == "p1 ok still here"
     assert broker.wait_for_log(answer.removeprefix("m1 error ")), broker.log
+    assert "consume or delete queue 'q1', which has the oldest message" in broker.log
     consumer.send(b"c1 consume q1\n")
     assert [int(consumer.line().split(b" ", 5)[4]) for _ in confirmed] == confirmed
 

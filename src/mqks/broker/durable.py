@@ -243,6 +243,13 @@ class Durable(Operations):
                 found.setdefault(consumer.queue, []).append(consumer)
         return found
 
+    def oldest_queue(self) -> str | None:
+        """The queue that keeps the oldest segment from being removed."""
+        holders = self.holders()
+        held = ((self.core.oldest(queue, holders.get(queue, [])), queue.name) for queue in self.queues.values())
+        _, name = min(((position, name) for position, name in held if position is not None), default=(0, None))
+        return None if name is None else ascii(name.decode("utf-8", "replace"))
+
     def refuse_held(self, reason: str) -> None:
         """Replies that waited for the disk will never be true: errors go out instead."""
         held = self.core.take_held()

@@ -51,6 +51,8 @@ class Owner(Protocol):
 
     def grew(self) -> None: ...
 
+    def oldest_queue(self) -> str | None: ...
+
 
 @dataclass(frozen=True)
 class Options:
@@ -319,7 +321,9 @@ class Journal:
         """The disk is full, or nearly: take no more until there is room again."""
         if self.full is None:
             available, _ = self._disk.space()
-            self.full = f"the disk is full ({available} bytes left): consume or delete queues, or free some space"
+            oldest = self._owner.oldest_queue()
+            consume = f"consume or delete queue {oldest}, which has the oldest message" if oldest else "delete queues"
+            self.full = f"the disk is full ({available} bytes left): {consume}, or free some space"
             self._core.refusing = True
             log.error("%s; publishes and new subscriptions are refused until then", self.full)
         self._timers.set("full", RETRY, self._look_for_room)
