@@ -228,11 +228,11 @@ class Harness:
                 for key, _ in selector.select(0.005):
                     if not key.data.receive():
                         return self._closed(key.data)
-                for client in open_clients:
+                for client in list(open_clients):
                     client.act()
                     client.flush()
-                    if isinstance(client, Acker) and client.wants_to_leave():
-                        self._leave(client, selector)
+                    if isinstance(client, Acker) and client.wants_to_leave() and not self._leave(client, selector):
+                        open_clients.remove(client)
         return True
 
     def _closed(self, client: Client) -> bool:
@@ -245,13 +245,17 @@ class Harness:
         assert code == -signal.SIGKILL, f"mqksd ended by itself with {code}:\n{self.broker.log}"
         return False
 
-    def _leave(self, client: Client, selector: selectors.BaseSelector) -> None:
+    def _leave(self, client: Client, selector: selectors.BaseSelector) -> bool:
+        """It goes and comes back at once; False: the broker is dying, and does not let it in."""
         assert self.broker
         assert client.socket
         selector.unregister(client.socket)
         client.close(killed=False)
-        client.open(self.broker.port)
+        self.open([client])
+        if client.socket is None:
+            return False
         selector.register(client.socket, selectors.EVENT_READ, client)
+        return True
 
     # ---- The end
 
