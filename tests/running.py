@@ -51,6 +51,12 @@ class RunningBroker:
             self._news.wait_for(lambda: self._ended or re.search(regex, "".join(self._lines)), seconds)
             return re.search(regex, "".join(self._lines))
 
+    def wait_until_it_listens(self, seconds: float = PATIENCE) -> None:
+        listening = self.wait_for_log(LISTENING, seconds)
+        if listening is None:
+            raise AssertionError(f"mqksd did not say where it listens:\n{self.log}")
+        self.port = int(listening[1])
+
     def stop(self) -> None:
         """SIGTERM, if it still runs; a broker that does not exit with 0 is a failure."""
         if self.process.poll() is not None:
@@ -78,28 +84,30 @@ class RunningBroker:
             self._news.notify_all()
 
 
+def launch(*arguments: str, folder: Path | None = None, prefix: tuple[str, ...] = ()) -> RunningBroker:
+    """Start `mqksd` on a free port, in this folder, under the command that `prefix` is; it may not listen yet."""
+    if not MQKSD.exists():
+        raise FileNotFoundError(f"{MQKSD} is not there: run `make install`")
+    process = subprocess.Popen(
+        [*prefix, str(MQKSD), "--port=0", "--http-port=0", *arguments],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if not name.startswith("MQKS_")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    return RunningBroker(process)
+
+
 @contextlib.contextmanager
 def running_broker(*flags: str, fsync: str | None = None) -> Iterator[RunningBroker]:
     """Start `mqksd` on a free port, in an empty folder: in memory, or with a journal where a mode of fsync is named."""
-    if not MQKSD.exists():
-        raise FileNotFoundError(f"{MQKSD} is not there: run `make install`")
     with tempfile.TemporaryDirectory(prefix="mqksd-") as folder:
-        process = subprocess.Popen(
-            [str(MQKSD), f"--fsync={fsync}" if fsync else "--memory", "--port=0", "--http-port=0", *flags],
-            cwd=folder,
-            env={name: value for name, value in os.environ.items() if not name.startswith("MQKS_")},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
-        broker = RunningBroker(process)
+        broker = launch(f"--fsync={fsync}" if fsync else "--memory", *flags, folder=Path(folder))
         try:
-            listening = broker.wait_for_log(LISTENING)
-            if listening is None:
-                raise AssertionError(f"mqksd did not say where it listens:\n{broker.log}")
-            broker.port = int(listening[1])
+            broker.wait_until_it_listens()
             yield broker
         finally:
             broker.stop()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqks.broker import Broker
-from mqks.broker.names import Mask, is_event, is_name
+from mqks.names import Mask, is_event, is_name
 from tests.broker.driver import PEER
 
 BYTES = st.lists(st.sampled_from([b"a", b"b", b".", b"-", b"\xff", b"\\", b"[", b"+"]), max_size=8).map(b"".join)

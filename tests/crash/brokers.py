@@ -1,35 +1,22 @@
 """Brokers on a folder that outlives them: started, killed, started again. `running_broker` is for those in memory."""
 
-import os
 import signal
-import subprocess
 from pathlib import Path
 
-from tests.running import LISTENING, MQKSD, PATIENCE, RunningBroker
+from tests.running import PATIENCE, RunningBroker, launch
 
 START = 60.0  # seconds that a start may take, recovery included
 
 
 def start_broker(folder: Path, *flags: str, wait: bool = True, prefix: tuple[str, ...] = ()) -> RunningBroker:
     """`mqksd --data=folder` on a free port, when it listens; `prefix` is a command to run it under."""
-    if not MQKSD.exists():
-        raise FileNotFoundError(f"{MQKSD} is not there: run `make install`")
-    process = subprocess.Popen(
-        [*prefix, str(MQKSD), f"--data={folder}", "--port=0", "--http-port=0", *flags],
-        env={name: value for name, value in os.environ.items() if not name.startswith("MQKS_")},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-    broker = RunningBroker(process)
+    broker = launch(f"--data={folder}", *flags, prefix=prefix)
     if wait:
-        listening = broker.wait_for_log(LISTENING, START)
-        if listening is None:
+        try:
+            broker.wait_until_it_listens(START)
+        except AssertionError:
             kill(broker)
-            raise AssertionError(f"mqksd did not say where it listens:\n{broker.log}")
-        broker.port = int(listening[1])
+            raise
     return broker
 
 

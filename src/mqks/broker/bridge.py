@@ -3,7 +3,7 @@
 from typing import Any
 
 from mqks.broker import jsons
-from mqks.broker.names import is_event
+from mqks.names import is_event
 
 MQKS, SEVX = 0, 1  # a consumer's dialect, as the core numbers them
 

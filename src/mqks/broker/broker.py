@@ -18,12 +18,12 @@ from mqks.broker.dtid import Dtids
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest, show
 from mqks.broker.history import Histories
-from mqks.broker.names import is_name
 from mqks.broker.queue import Queue
 from mqks.core.hub import Core
 from mqks.core.parts import Connection
 from mqks.journal.disk import Disk
 from mqks.journal.journal import Options
+from mqks.names import is_name
 
 log = logging.getLogger(__name__)
 

@@ -215,7 +215,7 @@ class Durable(Operations):
         self.core.record(b"%s hold %s %d %.3f\n" % (self.new_dtid(), name, position, expires))
         holds[name.decode("latin-1")] = Hold(position, expires)
 
-    def checkpoint(self, number: int, clean: bool) -> Checkpoint:
+    def checkpoint(self, number: int) -> Checkpoint:
         """The state of all queues, when all is written."""
         holders = self.holders()
         return Checkpoint(
@@ -223,7 +223,6 @@ class Durable(Operations):
             position=self.core.written_position,
             crc=self.core.last_crc,
             dtid=self.new_dtid(),
-            clean=clean,
             holds={name: [hold.position, hold.expires] for name, hold in self.journal.retention.holds.items()}
             if self.journal
             else {},

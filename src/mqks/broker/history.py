@@ -6,21 +6,18 @@ whose checksums are right. Without a journal a stream shows what is still in mem
 """
 
 import logging
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 
 from mqks.broker.bridge import name_in
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
-from mqks.broker.names import Mask
 from mqks.core.history import answers
 from mqks.core.keeping import first_bad
 from mqks.core.parts import Connection
-from mqks.journal.files import SegmentView
 from mqks.journal.format import FIRST_LINE_ROOM, HEADER_SIZE, dtid_floor, parse_header, parse_segment_line
 from mqks.journal.journal import Journal
 
@@ -40,7 +37,7 @@ class Stream:
     stop: int = NO_END
     until: bytes = b""  # the dtid at which it ends
     limit: int = NO_END
-    wants: Callable[[bytes], bool] | None = None  # None: every event
+    wants: Callable[[bytes], bool] | None = None  # is this event wanted? None: all are
     follow: bool = False
     raw: bool = False
     shown: int = 0  # up to where it has been answered
@@ -49,19 +46,6 @@ class Stream:
     busy: bool = False  # it is being read
     piece: tuple[int, bytes] | None = None  # what has been read, whole batches: its position, and its text
     rest: tuple[int, bytes] | None = None  # of a piece whose replies are very many bytes
-
-
-def wants(masks: list[bytes]) -> Callable[[bytes], bool]:
-    """Is an event one of these names, or does a mask among them match it?"""
-    names = {mask for mask in masks if b"*" not in mask}
-    prepared = [Mask(mask) for mask in masks if b"*" in mask]
-
-    @lru_cache(maxsize=4096)
-    def wanted(event: bytes) -> bool:
-        words = event.split(b".")
-        return event in names or any(mask.matches(words) for mask in prepared)
-
-    return wanted
 
 
 class Histories:
@@ -108,30 +92,23 @@ class Histories:
         journal = self._broker.journal
         if journal is None or position == self.visible or journal.segments.holding(position) is not None:
             return
-        following = bisect_right(journal.segments.starts, position)
-        if following < len(journal.segments.starts):
-            start = journal.segments.starts[following]
-            line = parse_segment_line(journal.segments.read(start, FIRST_LINE_ROOM, 0))
-            first = parse_header(journal.segments.read(start, HEADER_SIZE, line.size)) if line else None
-            if first is not None and first.previous:
-                raise BadRequest("this position is gone", f"the journal goes on at {start}")
+        following = journal.segments.after(position)
+        if following is not None and not journal.segments.follows_gap(following):
+            raise BadRequest("this position is gone", f"the journal goes on at {following}")
 
     def _place_of(self, dtid: bytes) -> int:
         """The first batch of that time or later."""
         segments = self._journal("a time").segments
 
-        def view(start: int) -> SegmentView:
-            return SegmentView(start, lambda size, offset: segments.read(start, size, offset))
-
         def begun(start: int) -> bytes:
-            line = view(start).first_line()
+            line = segments.view(start).first_line()
             return line.dtid if line else b""
 
         at = bisect_left(segments.starts, dtid, key=begun) - 1  # the last segment that begins before that time
         if at < 0:
             return self.earliest
         start = segments.starts[at]
-        return min(start + view(start).find_dtid(dtid, segments.sizes[start]), self.visible)
+        return min(start + segments.view(start).find_dtid(dtid, segments.sizes[start]), self.visible)
 
     def _journal(self, what: str) -> Journal:
         if self._broker.journal is None:
@@ -160,8 +137,7 @@ class Histories:
         start = segments.holding(position)
         if start is None:
             return position
-        view = SegmentView(start, lambda size, offset: segments.read(start, size, offset))
-        header = view.header_before(position - start)
+        header = segments.view(start).header_before(position - start)
         return header.position if header else start
 
     def end_all(self) -> None:
@@ -200,7 +176,7 @@ class Histories:
     def _step(self, stream: Stream) -> None:
         """Answer what has been read, if the client has room, and read the next piece meanwhile."""
         client = stream.client
-        while not client.gone and stream in self._streams.get(client, ()):
+        while not client.gone and self._is_open(stream):
             if client.pending_size >= self._broker.core.high_water:
                 client.reads_history = True
                 return
@@ -238,11 +214,11 @@ class Histories:
         start = journal.segments.holding(stream.position)
         if start is None:  # a gap: on with what comes after it, if nothing was removed there meanwhile
             self._check_gap(stream.position)
-            following = bisect_right(journal.segments.starts, stream.position)
-            if following == len(journal.segments.starts):
+            start = journal.segments.after(stream.position)
+            if start is None:
                 stream.position = self.visible
                 return
-            start = stream.position = journal.segments.starts[following]
+            stream.position = start
         size = min(stream.size, self.visible - stream.position, journal.segments.end_of(start) - stream.position)
         stream.busy = True
 
@@ -298,21 +274,23 @@ class Histories:
             self._end(stream)
 
     def _end(self, stream: Stream) -> None:
-        if stream in self._streams.get(stream.client, ()):
-            self._streams[stream.client].remove(stream)
-            end = max(min(stream.shown, stream.stop), stream.start)
-            self._broker.core.say(stream.client, b"%s ok --end %d\n" % (stream.request_id, end))
-            self._broker.core.expect(stream.client, -1)
+        end = max(min(stream.shown, stream.stop), stream.start)
+        self._close(stream, b"ok --end %d" % end)
+
+    def _close(self, stream: Stream, last: bytes) -> None:
+        self._streams[stream.client].remove(stream)
+        self._broker.core.say(stream.client, b"%s %s\n" % (stream.request_id, last))
+        self._broker.core.expect(stream.client, -1)
+
+    def _is_open(self, stream: Stream) -> bool:
+        return stream in self._streams.get(stream.client, ())
 
     def _fail(self, stream: Stream, reason: str) -> None:
         """It cannot go on: say so, and end."""
-        streams = self._streams.get(stream.client, [])
-        if stream in streams:
-            streams.remove(stream)
+        if self._is_open(stream):
             error_id = self._broker.new_dtid()
             log.error("error %s client=%s reason=%s", error_id.decode(), stream.client.peer, ascii(reason))
-            self._broker.core.say(stream.client, b"%s error %s\n" % (stream.request_id, error_id))
-            self._broker.core.expect(stream.client, -1)
+            self._close(stream, b"error " + error_id)
 
 
 def _whole_batches(data: bytes, position: int, stream: Stream) -> tuple[int, bool]:

@@ -1,19 +1,7 @@
-"""What a name may be. With these rules nothing that a client sends can look like a flag, an --update or a retry."""
-
-import re
+"""Names in requests: those that are not legal are a mistake of the client's."""
 
 from mqks.broker.errors import BadRequest, show
-
-_NAME = re.compile(rb"(?!--|\{|-\Z)[^ \t\0\r\n]+")
-_LOOKS_RETRIED = re.compile(rb",retry=[0-9]+\Z")
-
-
-def is_name(name: bytes) -> bool:
-    return _NAME.fullmatch(name) is not None
-
-
-def is_event(name: bytes) -> bool:
-    return is_name(name) and _LOOKS_RETRIED.search(name) is None
+from mqks.names import is_event, is_name
 
 
 def check_name(name: bytes) -> bytes:
@@ -26,33 +14,3 @@ def check_event(name: bytes) -> bytes:
     if not is_event(name):
         raise BadRequest("not a legal event", show(name))
     return name
-
-
-class Mask:
-    """A mask's * stands for any run of characters but the dot, and an event without a dot matches no mask."""
-
-    def __init__(self, mask: bytes) -> None:
-        self._parts = [re.sub(rb"\*+", b"*", part).split(b"*") for part in mask.split(b".")]
-        self._least = [sum(map(len, pieces)) for pieces in self._parts]
-
-    def matches(self, words: list[bytes]) -> bool:
-        """Does it match the event that has these words between its dots?"""
-        return len(words) == len(self._parts) > 1 and all(map(_matches_part, self._parts, self._least, words))
-
-
-def _matches_part(pieces: list[bytes], least: int, word: bytes) -> bool:
-    """Taking each piece between stars at its first place is enough, and no mask can make it slow."""
-    if len(pieces) == 1:
-        return pieces[0] == word
-    if least > len(word):
-        return False
-    first, *middle, last = pieces
-    if not word.startswith(first) or not word.endswith(last):
-        return False
-    at, end = len(first), len(word) - len(last)
-    for piece in middle:
-        at = word.find(piece, at, end)
-        if at < 0:
-            return False
-        at += len(piece)
-    return True

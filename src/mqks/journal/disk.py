@@ -20,6 +20,7 @@ from mqks.core.worker import Worker, reserve
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 
@@ -218,6 +219,34 @@ class RealDisk:
 
     def _error(self, number: int) -> OSError:
         return OSError(number, os.strerror(number), str(self._folder))
+
+
+def sync_folder(disk: Disk, folder: str) -> None:
+    """Wait until the names in it are on disk."""
+    file = disk.open_folder(folder)
+    disk.sync(file)
+    disk.close(file)
+
+
+class Reserve:
+    """Disk that is made sure of before a growing file needs it."""
+
+    def __init__(self, disk: Disk, ahead: int) -> None:
+        self._disk = disk
+        self._ahead = ahead
+        self.end = 0  # so far in the file; 0: nothing yet
+
+    def has_room(self, file: int, size: int) -> bool:
+        """Is there disk for what may come next in this file, which has this size?"""
+        if self.end < size + self._ahead:
+            try:
+                self._disk.reserve(file, size, 4 * self._ahead)
+            except OSError as error:
+                if error.errno in FULL:
+                    return False
+                raise
+            self.end = size + 4 * self._ahead
+        return True
 
 
 def _sync(file: int) -> None:

@@ -103,6 +103,17 @@ class SegmentView:
         header = parse_header(data[found : found + HEADER_SIZE])
         return header if header is not None and header.position == self.start + at + found else None
 
+    def proves_damage(self, bad: int, offset: int, end: int) -> bool:
+        """Does a valid batch between these offsets say that the position `bad` was safely on disk?"""
+        header = self.header_after(offset, end)
+        while header is not None:
+            for valid, _ in self.batches(header.position - self.start, end):
+                if valid.synced > bad:
+                    return True
+                header = valid
+            header = self.header_after(header.position - self.start + 1, end)
+        return False
+
     def find_dtid(self, wanted: bytes, end: int) -> int:
         """The offset of the first batch with that dtid or a later one, or `end`: by halving, not by walking."""
         line = self.first_line()

@@ -7,9 +7,8 @@ does not know it. What is here can be lost only together with the checkpoint tha
 import struct
 
 from mqks.core.crc import crc32
-from mqks.journal.disk import Disk
+from mqks.journal.disk import FULL, Disk
 from mqks.journal.errors import JournalError
-from mqks.journal.segments import FULL
 
 FOLDER = "index"
 FILE_SIZE = 64 << 20

@@ -15,14 +15,14 @@ from typing import Protocol
 
 from mqks.core.hub import Core
 from mqks.core.keeping import first_bad
-from mqks.journal.disk import Disk, Done
+from mqks.journal.disk import FULL, Disk, Done
 from mqks.journal.errors import Damaged, JournalError
 from mqks.journal.format import segment_name
 from mqks.journal.index import Index
 from mqks.journal.progress import FOLDER as PROGRESS
 from mqks.journal.progress import Checkpoint, Log
 from mqks.journal.retention import Retention
-from mqks.journal.segments import FULL, Piece, Segments
+from mqks.journal.segments import Piece, Segments
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Owner(Protocol):
     @property
     def timers(self) -> Timers: ...
 
-    def checkpoint(self, number: int, clean: bool) -> Checkpoint: ...
+    def checkpoint(self, number: int) -> Checkpoint: ...
 
     def refuse_held(self, reason: str) -> None: ...
 
@@ -61,9 +61,7 @@ class Options:
     segment_size: int = 64 << 20
     tail_memory: int = 128 << 20  # bytes of the log that stay in memory
     spill_after: int = 16384  # messages ready in a queue, beyond which its index goes to disk
-    checkpoint_bytes: int = (
-        256 << 20
-    )  # of the journal, or a quarter of that in progress, from one checkpoint to the next
+    checkpoint_bytes: int = 256 << 20  # of journal between two checkpoints; of progress a quarter of that
     retain_bytes: int = 0  # of all segments; 0: a fifth of the disk
     retain_age: float = 7 * 86400.0
 
@@ -358,7 +356,7 @@ class Journal:
             return
         number = self._log.number + 1
         try:
-            made, file, unused = self._write_checkpoint(number, clean=False)
+            made, file, unused = self._write_checkpoint(number)
         except OSError as error:
             if error.errno not in FULL:
                 self.fail(f"a checkpoint cannot be written: {error}")
@@ -390,7 +388,7 @@ class Journal:
             self._finish_checkpoint()
 
         def rename() -> None:
-            self._disk.rename(f"{PROGRESS}/{number:010d}.new", f"{PROGRESS}/{number:010d}.checkpoint")
+            self._rename_checkpoint(number)
             self._start_sync((self._folder,), renamed, urgent=False)
 
         self._start_sync((*self.index.to_sync(), file), synced, urgent=False)
@@ -406,11 +404,11 @@ class Journal:
             finish, self._finish = self._finish, None
             finish()
 
-    def _write_checkpoint(self, number: int, clean: bool) -> tuple[Checkpoint, int, list[int]]:
+    def _write_checkpoint(self, number: int) -> tuple[Checkpoint, int, list[int]]:
         """Into a file that is no checkpoint yet; a new log begins with it."""
         fresh = Log(self._disk, number)
         self._replaced.append(self._log)
-        made = self._owner.checkpoint(number, clean)
+        made = self._owner.checkpoint(number)
         unused = self.index.unused()
         self._log = fresh
         self._unsynced_logs[number] = fresh
@@ -425,6 +423,10 @@ class Journal:
             self._disk.remove(name)
             raise
         return made, file, unused
+
+    def _rename_checkpoint(self, number: int) -> None:
+        """All that it relies on is on disk: from now on it is one."""
+        self._disk.rename(f"{PROGRESS}/{number:010d}.new", f"{PROGRESS}/{number:010d}.checkpoint")
 
     def retain_from_time_to_time(self) -> None:
         """What is old goes also where little happens."""
@@ -462,11 +464,11 @@ class Journal:
             self._core.synced = self._core.written_position
             self._core.mark()  # the last word: readers see the whole journal
             self._core.write_out()
-            made, file, unused = self._write_checkpoint(self._log.number + 1, clean=True)
+            made, file, unused = self._write_checkpoint(self._log.number + 1)
             self.segments.finish()
             for one in (*self.segments.unsynced(), *self.index.to_sync(), file):
                 self._disk.sync(one)
-            self._disk.rename(f"{PROGRESS}/{made.number:010d}.new", f"{PROGRESS}/{made.number:010d}.checkpoint")
+            self._rename_checkpoint(made.number)
             self._disk.sync(self._folder)
             self.index.remove(unused)
             remove_older(self._disk, made.number)

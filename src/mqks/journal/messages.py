@@ -1,14 +1,10 @@
-"""A line of the journal as a message, and which events are wanted: no I/O."""
+"""A line of the journal as a message: no I/O."""
 
 import json
-import re
-from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-# What an event may be called, as in docs/PROTOCOL.md; the journal knows nothing of the broker that checks it.
-_NAME = re.compile(rb"(?!--|\{|-\Z)[^ \t\0\r\n]+")
-_LOOKS_RETRIED = re.compile(rb",retry=[0-9]+\Z")
+from mqks.names import is_event
 
 
 class Message(NamedTuple):
@@ -48,27 +44,4 @@ def event_of(text: bytes) -> bytes:
         event = content.get("event", "").encode()
     except (ValueError, AttributeError, RecursionError):
         return b""
-    return event if _NAME.fullmatch(event) and not _LOOKS_RETRIED.search(event) else b""
-
-
-class Events:
-    """The events that are wanted: names, and masks whose * stands for any run of characters but the dot.
-
-    A mask never matches an event without a dot.
-    """
-
-    def __init__(self, wanted: Iterable[str | bytes]) -> None:
-        given = [item.encode() if isinstance(item, str) else item for item in wanted]
-        masks = [rb"[^.]*".join(map(re.escape, re.split(rb"\*+", item))) for item in given if b"*" in item]
-        self._names = {item for item in given if b"*" not in item}
-        self._mask = re.compile(b"|".join(masks), re.DOTALL) if masks else None
-
-    def __contains__(self, event: object) -> bool:
-        if event in self._names:
-            return True
-        return (
-            self._mask is not None
-            and isinstance(event, bytes)
-            and b"." in event
-            and self._mask.fullmatch(event) is not None
-        )
+    return event if is_event(event) else b""

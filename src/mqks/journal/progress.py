@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mqks.core.crc import crc32
-from mqks.journal.disk import Disk
+from mqks.journal.disk import Disk, Reserve, sync_folder
 from mqks.journal.errors import JournalError
-from mqks.journal.segments import FULL
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,6 @@ class Checkpoint:
     position: int = 0  # of the journal, up to where it is in here
     crc: int = 0  # of the last batch before it
     dtid: bytes = b""  # when it was made
-    clean: bool = False  # by a broker that stopped in order
     holds: dict[str, list[float]] = field(default_factory=dict)  # name → position, expiry
     queues: list[Kept] = field(default_factory=list)
     extents: bytes = b""
@@ -57,7 +55,6 @@ class Checkpoint:
             "position": self.position,
             "crc": self.crc,
             "dtid": _text(self.dtid),
-            "clean": self.clean,
             "holds": self.holds,
             "extents": len(self.extents),
             "queues": [
@@ -81,7 +78,7 @@ class Checkpoint:
                 "use the one that wrote it, or remove the folders progress and index: messages then come again, and "
                 "queues older than the journal are gone"
             )
-        made = cls(number, head["position"], head["crc"], _bytes(head["dtid"]), head["clean"], head["holds"])
+        made = cls(number, head["position"], head["crc"], _bytes(head["dtid"]), head["holds"])
         at = head["extents"]
         made.extents = rest[:at]
         for name, birth, definition, size in head["queues"]:
@@ -115,7 +112,7 @@ class Log:
         self.file = disk.open(f"{FOLDER}/{number:010d}.log", create=True)
         self.size = 0
         self.synced = 0
-        self._reserved = 0
+        self._reserve = Reserve(disk, AHEAD)
 
     def write(self, words: bytes) -> None:
         crc = crc32(words, crc32(SIZES.pack(len(words), self.synced)))
@@ -124,15 +121,7 @@ class Log:
 
     def has_room(self) -> bool:
         """Is there disk for what may come next? Space is reserved a good part ahead."""
-        if self._reserved < self.size + AHEAD:
-            try:
-                self._disk.reserve(self.file, self.size, 4 * AHEAD)
-            except OSError as error:
-                if error.errno in FULL:
-                    return False
-                raise
-            self._reserved = self.size + 4 * AHEAD
-        return True
+        return self._reserve.has_room(self.file, self.size)
 
 
 def places(snapshot: bytes) -> Iterator[int]:
@@ -242,9 +231,7 @@ def find(disk: Disk) -> Found:
 
 def remove_stale(disk: Disk, names: list[str]) -> None:
     """A start does without these. First the others must be on disk by their names: a rename may be in memory only."""
-    folder = disk.open_folder(FOLDER)
-    disk.sync(folder)
-    disk.close(folder)
+    sync_folder(disk, FOLDER)
     for name in names:
         disk.remove(f"{FOLDER}/{name}")
 

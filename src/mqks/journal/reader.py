@@ -16,7 +16,8 @@ from threading import Event
 from mqks.journal.errors import BeyondEnd, Damaged, PositionGone
 from mqks.journal.files import SegmentFile, starts
 from mqks.journal.format import HEADER_SIZE, PIECE, Header, Stop, dtid_floor, time_of
-from mqks.journal.messages import Events, Message, parse_message
+from mqks.journal.messages import Message, parse_message
+from mqks.names import Events
 
 Place = int | str | datetime  # a position, "earliest", "latest", or a time
 
@@ -80,23 +81,12 @@ class Live:
             self._synced = max(self._synced, header.synced)
             self._ends.append(header.end)
         self._offset = batches.offset
-        if batches.stop is not Stop.END and self._knows_more(file):
+        # What proves it was on disk is damage, and no batch that is still being written.
+        if batches.stop is not Stop.END and file.proves_damage(self.start + self._offset, self._offset + 1, file.size):
             raise Damaged(file.name, batches.offset, batches.reason)
         while self._ends and (self._ends[0] <= self._synced or not self._waits):
             self.visible = self._ends.popleft()
         return self.visible
-
-    def _knows_more(self, file: SegmentFile) -> bool:
-        """Does a valid batch further on say that what stands here was safely on disk? Then it is no batch that is
-        still being written, but damage."""
-        header = file.header_after(self._offset + 1, file.size)
-        while header is not None:
-            for valid, _ in file.batches(header.position - file.start, file.size):
-                if valid.synced > self.start + self._offset:
-                    return True
-                header = valid
-            header = file.header_after(header.position - file.start + 1, file.size)
-        return False
 
 
 class Reader:
@@ -229,7 +219,7 @@ class Reader:
     ) -> Iterator[Message]:
         """The messages from `start` on, before `stop`; with `events` only those of these names and masks."""
         first, last = self._resolve_start(start), None if stop is None else self._resolve(stop)
-        wanted = None if events is None else Events(events)
+        wanted = None if events is None else Events(one.encode() if isinstance(one, str) else one for one in events)
         return (
             message
             for header, raw in filter(None, self._steps(first, last, follow))

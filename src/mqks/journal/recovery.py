@@ -8,26 +8,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mqks.journal.errors import Damaged, JournalError, UnknownVersion
-from mqks.journal.format import (
-    FIRST_LINE_ROOM,
-    HEADER_SIZE,
-    VERSION,
-    Batches,
-    Header,
-    Stop,
-    find_header,
-    parse_header,
-    parse_segment_line,
-    segment_name,
-)
+from mqks.journal.errors import Damaged, JournalError
+from mqks.journal.format import Batches, Header, Stop, segment_name
 from mqks.journal.segments import Segments
 
 log = logging.getLogger(__name__)
 
 OnBatch = Callable[[Header, memoryview], None]
 OnBytes = Callable[[int, int], None]  # bytes read so far, of how many
-PIECE = 1 << 20
 
 
 @dataclass
@@ -65,8 +53,8 @@ def recover(
             offset, reason = _first_line(segments, start)
         if start > found.position:
             found.crc = 0
-            if reason is None and not _follows_gap(segments, start, offset):
-                if not any(_knows_more(segments, later, 0, found.position) for later in starts[number:]):
+            if reason is None and not segments.follows_gap(start):
+                if not any(_proves(segments, later, 0, found.position) for later in starts[number:]):
                     return _cut(segments, starts[number:], 0, f"what stood from {found.position} on is missing", found)
                 known = segments.is_lost(found.position, start)
                 if position and not salvage and not known:
@@ -77,7 +65,7 @@ def recover(
                     segments.give_up(found.position, start)
         if reason is None:
             reader = Batches(
-                lambda size, at, start=start: segments.read(start, size, at),  # type: ignore[misc]
+                segments.view(start).read,
                 start,
                 offset,
                 segments.sizes[start],
@@ -117,9 +105,7 @@ def _cut_torn_end(segments: Segments) -> int:
     start = segments.starts[-1]
     offset, reason = _first_line(segments, start)
     if reason is None:
-        reader = Batches(
-            lambda size, at: segments.read(start, size, at), start, offset, segments.sizes[start], chain=False
-        )
+        reader = segments.view(start).batches(offset, segments.sizes[start])
         for _ in reader:
             pass
         offset = reader.offset
@@ -128,27 +114,22 @@ def _cut_torn_end(segments: Segments) -> int:
     return start + offset
 
 
-def _follows_gap(segments: Segments, start: int, offset: int) -> bool:
-    """Did the broker that began this segment know that nothing stands right before it?"""
-    header = parse_header(segments.read(start, HEADER_SIZE, offset))
-    return header is None or header.previous == 0
-
-
 def _first_line(segments: Segments, start: int) -> tuple[int, str | None]:
     """Where the batches of a segment begin, or what is wrong with its first line."""
-    line = parse_segment_line(segments.read(start, FIRST_LINE_ROOM, 0))
-    if line is None:
-        return 0, "the first line of the segment is not whole"
-    if line.version != VERSION:
-        raise UnknownVersion(segment_name(start), line.version)
-    return line.size, None
+    line = segments.view(start).first_line()
+    return (line.size, None) if line else (0, "the first line of the segment is not whole")
+
+
+def _proves(segments: Segments, start: int, offset: int, bad: int) -> bool:
+    """Does this segment tell, from this offset on, that what stands at `bad` was safely on disk?"""
+    return segments.view(start).proves_damage(bad, offset, segments.sizes[start])
 
 
 def _cut(segments: Segments, starts: list[int], offset: int, reason: str, found: Journaled) -> Journaled:
     """The journal ends in the first of these segments, at this offset, unless more was known to be on disk."""
     first = starts[0]
     for start in starts:
-        if _knows_more(segments, start, offset if start == first else 0, first + offset):
+        if _proves(segments, start, offset if start == first else 0, first + offset):
             raise Damaged(segment_name(first), offset, reason)
     end = max(segments.end_of(start) for start in starts)
     lost = 0
@@ -161,28 +142,3 @@ def _cut(segments: Segments, starts: list[int], offset: int, reason: str, found:
         first + offset, reason, lost,
     )  # fmt: skip
     return Journaled(end + 1, 0, found.synced, found.dtid)
-
-
-def _knows_more(segments: Segments, start: int, offset: int, bad: int) -> bool:
-    """Does a valid batch from here on tell that what stands at `bad` was safely on disk?"""
-    size = segments.sizes[start]
-
-    def read(size: int, at: int) -> bytes:
-        return segments.read(start, size, at)
-
-    while offset < size:
-        # One byte before: a header starts after a newline.
-        data = read(PIECE, max(offset - 1, 0))
-        at = find_header(data, 0)
-        if at < 0:
-            offset += max(len(data) - 256, 1) if len(data) == PIECE else size
-            continue
-        place = max(offset - 1, 0) + at
-        header = parse_header(read(HEADER_SIZE, place))
-        if header is not None and header.position == start + place:
-            for one, _ in Batches(read, start, place, size):
-                if one.synced > bad:
-                    return True
-                place = one.end - start
-        offset = max(place, max(offset - 1, 0) + at + 1)
-    return False

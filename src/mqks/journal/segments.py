@@ -4,20 +4,29 @@ It gets bytes that are batches already (the core makes them) and puts them where
 and not yet synced are remembered here, together with the folder whenever it has a new name in it.
 """
 
-import errno
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import chain, count
 
 from mqks.core.hub import Core
 from mqks.journal import lost
-from mqks.journal.disk import Disk
-from mqks.journal.format import FIRST_LINE_ROOM, PIECE, Batches, Read, parse_segment_line, position_of, segment_name
+from mqks.journal.disk import Disk, Reserve, sync_folder
+from mqks.journal.files import SegmentView
+from mqks.journal.format import (
+    FIRST_LINE_ROOM,
+    HEADER_SIZE,
+    PIECE,
+    Batches,
+    Read,
+    parse_header,
+    parse_segment_line,
+    position_of,
+    segment_name,
+)
 
 FOLDER = "journal"
 AHEAD = 4 << 20  # bytes of disk that are made sure of before they are needed
 MOST_OPEN = 64
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Piece = tuple[int, memoryview, bool]  # position, bytes, do they begin a file
 
@@ -34,7 +43,7 @@ class Segments:
         self._removed: set[int] = set()  # handles that are still open
         self._unsynced: dict[int, None] = {}  # starts
         self._folder_unsynced = False
-        self._reserved = 0
+        self._reserve = Reserve(disk, AHEAD)
         self._passed: set[int] = set()
 
     @property
@@ -67,6 +76,20 @@ class Segments:
             return None
         return self._starts[at]
 
+    def after(self, position: int) -> int | None:
+        """The start of the first segment that begins beyond this position."""
+        at = bisect_right(self._starts, position)
+        return self._starts[at] if at < len(self._starts) else None
+
+    def view(self, start: int) -> SegmentView:
+        return SegmentView(start, lambda size, offset: self.read(start, size, offset))
+
+    def follows_gap(self, start: int) -> bool:
+        """Did the broker that began this segment know that nothing stands right before it?"""
+        line = self.view(start).first_line()
+        first = parse_header(self.read(start, HEADER_SIZE, line.size)) if line else None
+        return first is None or first.previous == 0
+
     # ── writing ──
 
     def write(self, pieces: Iterable[Piece]) -> None:
@@ -86,11 +109,11 @@ class Segments:
         self._folder_unsynced = True
         self.sizes[start] = 0
         self._starts.append(start)
-        self._reserved = 0
+        self._reserve.end = 0
 
     def _seal(self, start: int) -> None:
         """What was reserved and not used goes back."""
-        if self._reserved:
+        if self._reserve.end:
             self._disk.truncate(self.file(start), self.sizes[start])
 
     def has_room(self) -> bool:
@@ -98,16 +121,7 @@ class Segments:
         if not self._starts:
             return True
         start = self._starts[-1]
-        size = self.sizes[start]
-        if self._reserved < size + AHEAD:
-            try:
-                self._disk.reserve(self.file(start), size, 4 * AHEAD)
-            except OSError as error:
-                if error.errno in FULL:
-                    return False
-                raise
-            self._reserved = size + 4 * AHEAD
-        return True
+        return self._reserve.has_room(self.file(start), self.sizes[start])
 
     def finish(self) -> None:
         """The broker stops: give back what was reserved."""
@@ -171,9 +185,7 @@ class Segments:
         self._disk.write(file, lost.show([(start, end)]), self._disk.size(file))
         self._disk.sync(file)
         self._disk.close(file)
-        folder = self._disk.open_folder("")
-        self._disk.sync(folder)
-        self._disk.close(folder)
+        sync_folder(self._disk, "")
         self._lost = self._read_lost()
 
     def missing(self, start: int, size: int) -> list[lost.Range]:
@@ -226,9 +238,7 @@ class Segments:
         self._disk.write(file, data, 0)
         self._disk.sync(file)
         self._disk.close(file)
-        folder = self._disk.open_folder("aside")
-        self._disk.sync(folder)
-        self._disk.close(folder)
+        sync_folder(self._disk, "aside")
 
     def remove(self, start: int) -> None:
         self._disk.remove(f"{FOLDER}/{segment_name(start)}")

@@ -3,9 +3,10 @@
 from mqks.broker.bridge import MQKS
 from mqks.broker.client import Client
 from mqks.broker.errors import BadRequest
-from mqks.broker.names import Mask, check_event
+from mqks.broker.names import check_event
 from mqks.broker.operations import Operations
 from mqks.broker.words import CONFIRM, Flags, Words, count, parse, seconds, switch
+from mqks.names import Mask
 
 CONSUME: Flags = {
     **CONFIRM,

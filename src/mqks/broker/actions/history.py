@@ -1,11 +1,14 @@
 """history and hold: the log read again, and kept from going before it was read."""
 
+from functools import lru_cache
+
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
-from mqks.broker.history import NO_END, Stream, dtid_at, wants
+from mqks.broker.history import NO_END, Stream, dtid_at
 from mqks.broker.names import check_name
 from mqks.broker.words import CONFIRM, Flags, count, parse, seconds, switch, text
+from mqks.names import Events
 
 HISTORY: Flags = {
     **CONFIRM,
@@ -34,7 +37,8 @@ def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> 
         else:
             stream.until = dtid_at(to)
     if (events := words.flags.get(b"--events")) is not None:
-        stream.wants = wants([check_name(event) for event in events.split(b",")])
+        wanted = Events(check_name(event) for event in events.split(b","))
+        stream.wants = lru_cache(maxsize=4096)(wanted.__contains__)  # most messages are of few events
     stream.limit = words.flags.get(b"--limit", NO_END)
     broker.histories.begin(stream)
 

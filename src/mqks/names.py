@@ -1,0 +1,61 @@
+"""What a name may be, and which events are meant by names and masks: for the broker and for readers of its journal.
+
+With these rules nothing that a client sends can look like a flag, an --update or a retry.
+"""
+
+import re
+from collections.abc import Iterable
+
+_NAME = re.compile(rb"(?!--|\{|-\Z)[^ \t\0\r\n]+")
+_LOOKS_RETRIED = re.compile(rb",retry=[0-9]+\Z")
+
+
+def is_name(name: bytes) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def is_event(name: bytes) -> bool:
+    return is_name(name) and _LOOKS_RETRIED.search(name) is None
+
+
+class Mask:
+    """A mask's * stands for any run of characters but the dot, and an event without a dot matches no mask."""
+
+    def __init__(self, mask: bytes) -> None:
+        self._parts = [re.sub(rb"\*+", b"*", part).split(b"*") for part in mask.split(b".")]
+        self._least = [sum(map(len, pieces)) for pieces in self._parts]
+
+    def matches(self, words: list[bytes]) -> bool:
+        """Does it match the event that has these words between its dots?"""
+        return len(words) == len(self._parts) > 1 and all(map(_matches_part, self._parts, self._least, words))
+
+
+def _matches_part(pieces: list[bytes], least: int, word: bytes) -> bool:
+    """Taking each piece between stars at its first place is enough, and no mask can make it slow."""
+    if len(pieces) == 1:
+        return pieces[0] == word
+    if least > len(word):
+        return False
+    first, *middle, last = pieces
+    if not word.startswith(first) or not word.endswith(last):
+        return False
+    at, end = len(first), len(word) - len(last)
+    for piece in middle:
+        at = word.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
+
+
+class Events:
+    """The events that are wanted: names, and masks."""
+
+    def __init__(self, wanted: Iterable[bytes]) -> None:
+        given = list(wanted)
+        self._names = {item for item in given if b"*" not in item}
+        self._masks = [Mask(item) for item in given if b"*" in item]
+
+    def __contains__(self, event: bytes) -> bool:
+        words = event.split(b".")
+        return event in self._names or any(mask.matches(words) for mask in self._masks)
