@@ -131,10 +131,9 @@ def publish(model: Model, _connection: Connection, msg_id: bytes, data: bytes) -
 
 
 def consume(model: Model, connection: Connection, consumer_id: bytes, data: bytes) -> bytes | None:
-    words, flags = arguments(data, b"--add", b"--delete-queue-when-unused", b"--manual-ack", b"--prefetch")
+    words, flags = arguments(data, b"--add", b"--delete-queue-when-unused", b"--manual-ack", b"--prefetch", b"--paused")
     name, events = queue_and_events(words)
-    prefetch = int(flags.get(b"--prefetch") or 0)
-    consumer = model.join(connection, consumer_id, name, False, b"--manual-ack" in flags, prefetch)
+    consumer = model.join(connection, consumer_id, name, False, b"--manual-ack" in flags, flags)
     queue = consumer.queue
     all_events = (set(events) or queue.events) | set(words.get(b"--add", []))
     but = None if b"--add" in words else consumer
@@ -214,14 +213,13 @@ def sevx_send(model: Model, _connection: Connection, event_id: bytes, data: byte
 
 
 def sevx_recv(model: Model, connection: Connection, receiver_id: bytes, data: bytes) -> bytes:
-    _, content, flags = sevx_data(data, b"--prefetch")
+    _, content, flags = sevx_data(data, b"--prefetch", b"--paused")
     fields(content, ["pattern", "queue"], ["manual_ack", "delete_queue_when_unused"])
     pattern, manual_ack = content["pattern"], content.get("manual_ack", False)
     when_unused = json_seconds(content.get("delete_queue_when_unused", True))
     if not isinstance(pattern, dict) or not isinstance(manual_ack, bool):
         raise Bad
-    prefetch = int(flags.get(b"--prefetch") or 0)
-    receiver = model.join(connection, receiver_id, json_name(content["queue"]), True, manual_ack, prefetch)
+    receiver = model.join(connection, receiver_id, json_name(content["queue"]), True, manual_ack, flags)
     queue = receiver.queue
     model.change_pattern(queue, pattern, but=receiver)
     model.change(queue, queue.events, when_unused)

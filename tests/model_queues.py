@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.model_words import Bad, equal, matches
+from tests.model_words import Bad, Flags, equal, matches
 
 
 @dataclass(eq=False)
@@ -56,6 +56,7 @@ class Consumer:
     sevx: bool = False
     manual_ack: bool = False
     prefetch: int = 0
+    paused: bool = False
     dismissed: bool = False  # its queue was deleted
 
 
@@ -100,7 +101,7 @@ class Queue:
 
     def has_room(self, consumer: Consumer, high_water: int) -> bool:
         free = not consumer.prefetch or len(self.of(consumer)) < consumer.prefetch
-        return free and len(consumer.connection.pending()) < high_water
+        return free and not consumer.paused and len(consumer.connection.pending()) < high_water
 
 
 def pattern_update(queue: bytes, pattern: dict[str, Any] | None) -> bytes:
@@ -221,7 +222,7 @@ class Queues:
         queue: bytes,
         sevx: bool,
         manual: bool,
-        prefetch: int,
+        flags: Flags,
     ) -> Consumer:
         """Make the consumer or restate its options."""
         consumer = connection.consumers.get(consumer_id)
@@ -234,7 +235,8 @@ class Queues:
             for delivery in consumer.queue.of(consumer):
                 if delivery.left:
                     consumer.queue.give_back(delivery, retry=1)
-        consumer.sevx, consumer.manual_ack, consumer.prefetch = sevx, manual, prefetch
+        consumer.sevx, consumer.manual_ack = sevx, manual
+        consumer.prefetch, consumer.paused = int(flags.get(b"--prefetch") or 0), b"--paused" in flags
         return consumer
 
     def leave(self, consumer: Consumer) -> None:

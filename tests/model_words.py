@@ -61,6 +61,7 @@ FLAGS: dict[bytes, Callable[[bytes | None], float | None]] = {
     b"--manual-ack": no_value,
     b"--all": no_value,
     b"--prefetch": whole_number,
+    b"--paused": no_value,
     b"--delete-queue-when-unused": seconds,
     b"--when-unused": seconds,
 }

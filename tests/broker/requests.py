@@ -44,7 +44,7 @@ EVENTS = any_of(b"e1", b"e1", b"e1", b"e2", b"a.x", b"a.y", b"b.x.z")
 MASKS = any_of(b"a.*", b"*.x", b"*.*.z", b"b.*", b"*", b"e*", b"a.x", b"*.*")
 SECONDS = any_of(b"", b"=0", b"=0.0", b"=1", b"=2.5")
 CONFIRM = any_of(b"", b"--confirm")
-PREFETCH = any_of(b"--prefetch=0", b"--prefetch=1", b"--prefetch=2")
+PREFETCH = any_of(b"--prefetch=0", b"--prefetch=1", b"--prefetch=2", b"--paused")
 DATA = any_of(
     b"", b"d", b" ", b"x y ", b"1", b"1.0", b"true", b"NaN", b'"d"', b"{}", b'{"k": 1}', b'{"k": 1, "z": 2}',
     b"[1]", b"[1.0]", b" [1] ", b"\xff\xc3", "ключ".encode(), b"a\rb", b"--confirm", b"1e2", b"x" * 60,

@@ -127,6 +127,20 @@ def test_follow(start: Start, connect: Connect) -> None:
     assert follower.ask("p1 ping still here") == "p1 ok still here"
 
 
+def test_a_follower_that_has_seen_enough(start: Start, connect: Connect) -> None:
+    broker = start()
+    follower = connect(broker)
+    follower.send(b"h1 history latest --follow\nh2 history latest --follow\nm1 publish --confirm e1 d1\n")
+    seen = sorted(follower.line().split(b" ")[:3] for _ in range(3))
+    assert [words[0] for words in seen] == [b"h1", b"h2", b"m1"]
+    follower.send(b"dc1 delete_consumer --confirm h1\n")
+    assert follower.line().startswith(b"h1 ok --end ")
+    assert follower.line() == b"dc1 ok "
+    follower.send(b"m2 publish e1 d2\n")
+    assert follower.line().startswith(b"h2 ok ")
+    assert follower.ask("p1 ping and no more of h1") == "p1 ok and no more of h1"
+
+
 @pytest.mark.parametrize("fsync", ["interval=20", "never"])
 def test_follow_where_nobody_waits_for_the_disk(start: Start, connect: Connect, fsync: str) -> None:
     broker = start(f"--fsync={fsync}")

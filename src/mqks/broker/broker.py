@@ -14,13 +14,13 @@ from typing import Any
 from mqks.broker.actions import find
 from mqks.broker.bridge import render
 from mqks.broker.client import Client, Flood
-from mqks.broker.dtid import Dtids
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest, show
 from mqks.broker.history import Histories
 from mqks.broker.queue import Queue
 from mqks.core.hub import Core
 from mqks.core.parts import Connection
+from mqks.dtid import Dtids
 from mqks.journal.disk import Disk
 from mqks.journal.journal import Options
 from mqks.names import is_name

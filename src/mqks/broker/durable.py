@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mqks.broker import jsons
-from mqks.broker.dtid import Dtids
 from mqks.broker.errors import BadRequest
 from mqks.broker.operations import Operations
 from mqks.broker.patterns import Pattern
@@ -20,6 +19,7 @@ from mqks.broker.queue import Queue
 from mqks.broker.words import seconds
 from mqks.core.hub import Core
 from mqks.core.parts import Consumer
+from mqks.dtid import Dtids
 from mqks.journal import progress
 from mqks.journal.disk import Disk
 from mqks.journal.errors import JournalError

@@ -62,6 +62,7 @@ class ConsumerView(View):
         "queue": "the name of its queue",
         "manual_ack": "does it ack by hand",
         "prefetch": "how many unacked messages it may have; 0 for any number",
+        "paused": "did it ask to be given nothing",
         "unacked": "messages that it has and did not ack",
         "delivered": "deliveries so far",
     }
@@ -75,6 +76,7 @@ class ConsumerView(View):
         self.queue = text(queue.name)
         self.manual_ack = consumer.manual_ack
         self.prefetch = consumer.prefetch
+        self.paused = consumer.paused
         self.unacked = consumer.unacked
         self.delivered = consumer.delivered
 

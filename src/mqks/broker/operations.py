@@ -12,6 +12,7 @@ from mqks.broker.errors import BadRequest
 from mqks.broker.exchange import Exchange
 from mqks.broker.queue import Queue
 from mqks.broker.timers import Timers
+from mqks.broker.words import Words
 from mqks.core.hub import Core
 from mqks.core.parts import Consumer
 
@@ -109,14 +110,15 @@ class Operations:
         return self.queue(name)
 
     def join(
-        self, client: Client, consumer_id: bytes, queue: Queue, dialect: int, manual_ack: bool, prefetch: int
+        self, client: Client, consumer_id: bytes, queue: Queue, dialect: int, manual_ack: bool, words: Words
     ) -> Consumer:
+        prefetch, paused = int(words.flags.get(b"--prefetch", 0)), b"--paused" in words.flags
         consumer = self.consumer(client, consumer_id)
         if consumer is None:
-            consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
+            consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch, paused)
             self.core.charge(CONSUMER_COST + len(consumer_id))
         else:
-            self.core.change(consumer, dialect, manual_ack, prefetch)
+            self.core.change(consumer, dialect, manual_ack, prefetch, paused)
         self.timers.cancel(queue)
         return consumer
 

@@ -43,6 +43,7 @@ def text(value: bytes | None) -> bytes:
 
 Flags = Mapping[bytes, FlagParser]
 CONFIRM: Flags = {b"--confirm": switch}
+CONSUMER: Flags = {**CONFIRM, b"--prefetch": count, b"--paused": switch}  # ours, in both dialects
 
 
 @dataclass

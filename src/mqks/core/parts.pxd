@@ -48,6 +48,7 @@ cdef class Consumer:
     cdef readonly int dialect
     cdef readonly bint manual_ack
     cdef readonly size_t prefetch       # 0: no limit
+    cdef readonly bint paused           # by its own wish
     cdef readonly uint64_t delivered
     cdef Ring ring
     cdef bint settling                  # stands in connection.settling
@@ -85,4 +86,4 @@ cdef inline size_t waiting(Connection c) noexcept:
 
 cdef inline bint has_room(Consumer c) noexcept:
     return (waiting(c.connection) < c.connection.high_water
-            and (c.prefetch == 0 or c.ring.live < c.prefetch) and not c.unconfirmed)
+            and (c.prefetch == 0 or c.ring.live < c.prefetch) and not c.paused and not c.unconfirmed)

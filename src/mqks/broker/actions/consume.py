@@ -5,14 +5,13 @@ from mqks.broker.client import Client
 from mqks.broker.errors import BadRequest
 from mqks.broker.names import check_event
 from mqks.broker.operations import Operations
-from mqks.broker.words import CONFIRM, Flags, Words, count, parse, seconds, switch
+from mqks.broker.words import CONFIRM, CONSUMER, Flags, Words, parse, seconds, switch
 from mqks.names import Mask
 
 CONSUME: Flags = {
-    **CONFIRM,
+    **CONSUMER,
     b"--delete-queue-when-unused": seconds,
     b"--manual-ack": switch,
-    b"--prefetch": count,
 }
 MOST_MASKING = 1_000_000  # masks times events in one request: about a second
 
@@ -32,14 +31,7 @@ def consume(broker: Operations, client: Client, request_id: bytes, data: bytes) 
     name, events = _queue_and_events(words)
     broker.check_growth(name, (*events, *words.lists.get(b"--add", ())))
     queue = broker.queue_to_consume(client, request_id, name)
-    broker.join(
-        client,
-        request_id,
-        queue,
-        MQKS,
-        b"--manual-ack" in words.flags,
-        int(words.flags.get(b"--prefetch", 0)),
-    )
+    broker.join(client, request_id, queue, MQKS, b"--manual-ack" in words.flags, words)
     wanted = set(events) if events else set(queue.events)
     wanted.update(words.lists.get(b"--add", ()))
     changed = broker.exchange.set_events(queue, wanted)

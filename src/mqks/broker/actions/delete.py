@@ -1,18 +1,20 @@
 """delete_consumer and delete_queue. To delete what is not there is fine: what was asked for holds."""
 
 from mqks.broker.client import Client
+from mqks.broker.durable import Durable
 from mqks.broker.operations import Operations
 from mqks.broker.words import CONFIRM, Flags, parse, seconds
 
 DELETE_QUEUE: Flags = {**CONFIRM, b"--when-unused": seconds}
 
 
-def delete_consumer(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def delete_consumer(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
     words = parse(data, CONFIRM)
     (consumer_id,) = words.exactly(1, "a consumer")
     consumer = broker.consumer(client, consumer_id)
     if consumer is not None:
         broker.leave(consumer)
+    broker.histories.leave(client, consumer_id)
     if words.confirm:
         broker.core.confirm(client, request_id)
 

@@ -10,10 +10,8 @@ from mqks.broker.errors import BadRequest
 from mqks.broker.names import check_name
 from mqks.broker.operations import Operations
 from mqks.broker.patterns import Pattern
-from mqks.broker.words import AT_ONCE, CONFIRM, Flags, Words, before_json, count
+from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, Flags, Words, before_json
 from mqks.core.parts import Consumer
-
-RECV: Flags = {**CONFIRM, b"--prefetch": count}
 
 
 def _request(
@@ -66,7 +64,7 @@ def _unused(request: dict[str, Any]) -> float | None:
 
 
 def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
-    words, request = _request(data, ("pattern", "queue"), ("delete_queue_when_unused", "manual_ack"), RECV)
+    words, request = _request(data, ("pattern", "queue"), ("delete_queue_when_unused", "manual_ack"), CONSUMER)
     if not isinstance(request["pattern"], dict):
         raise BadRequest("a pattern must be a JSON object")
     pattern = Pattern(request["pattern"])
@@ -75,7 +73,7 @@ def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
     name = _name(request, "queue")
     broker.check_growth(name)
     queue = broker.queue_to_consume(client, request_id, name)
-    consumer = broker.join(client, request_id, queue, SEVX, manual_ack, int(words.flags.get(b"--prefetch", 0)))
+    consumer = broker.join(client, request_id, queue, SEVX, manual_ack, words)
     if not pattern.same_as(queue.pattern):
         broker.exchange.set_pattern(queue, pattern)
         broker.tell_pattern(queue, but=consumer)
