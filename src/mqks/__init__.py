@@ -1,8 +1,51 @@
 """MQKS, Message Queue Kept Simple: a broker you can talk to with nc.
 
-Importing this costs next to nothing: its parts are imported by those who use them.
+Importing this costs next to nothing: what it offers is imported when it is named.
 """
 
-from importlib.metadata import version
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__version__ = version("mqks")
+if TYPE_CHECKING:
+    from mqks.client.aio import AsyncClient, AsyncConsumer, AsyncMessage
+    from mqks.client.blocking import Client, Consumer, Message
+    from mqks.client.connecting import connect
+    from mqks.client.errors import BufferFull, ConnectionLost, MqksError, Refused
+    from mqks.client.message import Record
+
+    __version__: str
+
+_HOMES = {
+    "aio": ("AsyncClient", "AsyncConsumer", "AsyncMessage"),
+    "blocking": ("Client", "Consumer", "Message"),
+    "connecting": ("connect",),
+    "errors": ("BufferFull", "ConnectionLost", "MqksError", "Refused"),
+    "message": ("Record",),
+}
+
+__all__ = [
+    "AsyncClient",
+    "AsyncConsumer",
+    "AsyncMessage",
+    "BufferFull",
+    "Client",
+    "ConnectionLost",
+    "Consumer",
+    "Message",
+    "MqksError",
+    "Record",
+    "Refused",
+    "__version__",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("mqks")
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"mqks.client.{home}"), name)
+    raise AttributeError(f"module 'mqks' has no attribute {name!r}")

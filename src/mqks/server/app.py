@@ -1,10 +1,12 @@
-"""The broker's life: start, run until a signal, stop. Everything that a process owns is made and ended here."""
+"""The broker's life: start, run until told to stop, stop. `serve` is the life of a process, `run` that of a thread."""
 
 import asyncio
 import contextlib
 import logging
 import resource
 import signal
+from collections.abc import Callable
+from dataclasses import replace
 
 from mqks import __version__
 from mqks.broker import Broker
@@ -19,26 +21,38 @@ log = logging.getLogger(__name__)
 FILES_OF_OURS = 256  # open files beside connections: segments that are read, logs, listeners
 MOST_TAIL_MEMORY = 128 << 20  # bytes of the log that stay in memory; the system's own cache has more
 
+Started = Callable[[TcpServer, Callable[[], None]], None]
+
 
 def serve(config: Config) -> int:
     """Run until SIGTERM or SIGINT, or until the disk fails; answers the exit code."""
-    disk = None
+    run(replace(config, max_connections=_raise_open_files(config.max_connections)), _heed_signals)
+    return 0
+
+
+def run(config: Config, started: Started) -> None:
+    """Run until told to stop, or until the disk fails; in any thread, since nothing of the whole process is touched.
+
+    `started` is called in the event loop, when clients can connect, with the server and with what stops it.
+    """
+    disk = server = None
     if not config.memory:
         if config.salvage:
             _salvage(config)
         disk = RealDisk(config.data)
-    broker = _broker(config, disk)
     try:
+        broker = _broker(config, disk)
         broker.recover(grace=config.restart_grace, salvage=config.salvage)
         server = TcpServer(broker, config.max_connections, disk.fileno() if disk else -1)
         with asyncio.Runner(loop_factory=server.new_loop) as runner:
-            runner.run(_serve(config, broker, server))
+            runner.run(_run(config, broker, server, started))
     finally:
+        if server:
+            server.close()
         if disk:
             disk.stop()
     if broker.broken:
         raise JournalError(f"stopped, since the disk failed: {broker.broken}")
-    return 0
 
 
 def _broker(config: Config, disk: RealDisk | None) -> Broker:
@@ -65,14 +79,10 @@ def _salvage(config: Config) -> None:
             log.warning("positions %d to %d are lost: %s", start, end, reason)
 
 
-async def _serve(config: Config, broker: Broker, server: TcpServer) -> None:
+async def _run(config: Config, broker: Broker, server: TcpServer, started: Started) -> None:
     stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: there is nothing to reload")
-    server.max_connections = _raise_open_files(config.max_connections)
     addresses = server.listen(config.host, config.port, broken=stopping.set)
+    started(server, stopping.set)
     kept = "memory" if config.memory else f"{config.data}, fsync {config.fsync}"
     log.info("mqksd %s listening on %s, messages in %s", __version__, " and ".join(addresses), kept)
     await stopping.wait()
@@ -82,6 +92,13 @@ async def _serve(config: Config, broker: Broker, server: TcpServer) -> None:
     if config.memory:
         _say_what_is_lost(broker)
     log.info("stopped")
+
+
+def _heed_signals(_: TcpServer, stop: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: there is nothing to reload")
 
 
 def _raise_open_files(connections: int) -> int:

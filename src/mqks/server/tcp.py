@@ -6,6 +6,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 
 from mqks.broker import Broker
 from mqks.broker.client import Client
@@ -40,7 +41,8 @@ class TcpServer:
         self._disk = disk
         self._broken: Callable[[], None] | None = None
         self.max_connections = max_connections
-        self._poller = Poller(broker.core, self._closed, self._failed)
+        # What the poller calls does not lead back here: no circle keeps the epoll open when the server is gone.
+        self._poller = Poller(broker.core, partial(_closed, broker), _failed)
         self._listeners: list[socket.socket] = []
         self._armed: asyncio.TimerHandle | None = None
         self._refusal: tuple[int, bytes] | None = None
@@ -91,6 +93,26 @@ class TcpServer:
             self._poller.farewell(client)
         if self._disk >= 0:
             loop.remove_reader(self._disk)
+
+    def close(self) -> None:
+        """Let go of all sockets and of the loop, whatever happened before."""
+        if self._armed is not None:
+            self._armed.cancel()
+        for listener in self._listeners:
+            listener.close()
+        self._cut_off()
+
+    def drop_connections(self) -> int:
+        """Close every connection, as a network that fails would, and go on; answers how many there were."""
+        for listener in self._listeners:
+            self._accept(listener)  # those who are at the door count too
+        return self._cut_off()
+
+    def _cut_off(self) -> int:
+        clients = list(self._broker.clients)
+        for client in clients:
+            self._poller.close(client)
+        return len(clients)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
@@ -146,13 +168,6 @@ class TcpServer:
             connection.shutdown(socket.SHUT_WR)
             connection.recv(1 << 16)  # closing with bytes unread would reset, and the error might not arrive
 
-    def _closed(self, client: Client) -> None:
-        self._broker.disconnect(client)
-        log.debug("client %s is gone", client.peer)
-
-    def _failed(self, client: Client, error: Exception) -> None:
-        log.error("client %s was cut off by a fault in the broker itself", client.peer, exc_info=error)
-
     def _keep_time(self) -> None:
         """After turns: go on with histories, and have the loop come back when the broker's next timer is due."""
         self._broker.pump()
@@ -179,6 +194,15 @@ class TcpServer:
             give_memory_back()
             self._peak = used
         asyncio.get_running_loop().call_later(HOUSEKEEPING, self._keep_house)
+
+
+def _closed(broker: Broker, client: Client) -> None:
+    broker.disconnect(client)
+    log.debug("client %s is gone", client.peer)
+
+
+def _failed(client: Client, error: Exception) -> None:
+    log.error("client %s was cut off by a fault in the broker itself", client.peer, exc_info=error)
 
 
 def address_of(address: tuple[str, int] | tuple[str, int, int, int]) -> str:

@@ -1,0 +1,371 @@
+"""The asyncio client: the verbs as coroutines, messages as an async iterator.
+
+async with mqks.connect() as mq:
+    await mq.publish("hello", "world", confirm=True)
+    async for message in mq.consume("greetings", ["hello"]):
+        ...
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from mqks.client import verbs
+from mqks.client.address import find_address
+from mqks.client.aio_driver import AsyncDriver, Stream, resolve
+from mqks.client.errors import MqksError, Refused
+from mqks.client.message import Message, Record
+from mqks.client.options import Options, OptionWords
+from mqks.client.session import Done, log
+from mqks.client.verbs import Outgoing, Place
+from mqks.client.wanted import Wanted, WantedConsumer, WantedHistory, WantedReceiver
+
+PIECE = 64 << 10  # bytes that are worth a send of their own
+WINDOW = 1000  # confirms of publish_many that may be missing at a time
+
+
+class Settled(Awaitable[bool]):
+    """What ack and reject answer without confirm: may be awaited, need not be."""
+
+    def __init__(self, sent: bool) -> None:
+        self._sent = sent
+
+    def __bool__(self) -> bool:
+        return self._sent
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        return self._sent
+        yield
+
+
+SENT, STALE = Settled(True), Settled(False)
+
+
+class AsyncMessage(Message):
+    """A message that is settled by `message.ack()`; with confirm that is to be awaited."""
+
+    __slots__ = ()
+    consumer: "AsyncConsumer"
+
+    def ack(self, confirm: bool = False) -> Awaitable[bool]:
+        """True: sent, and with confirm safe. False: its connection is gone, and the broker gives it again."""
+        return self.consumer.settle(self, "ack", confirm)
+
+    def reject(self, confirm: bool = False) -> Awaitable[bool]:
+        """Back to the queue's tail with retry + 1; answers as ack does."""
+        return self.consumer.settle(self, "reject", confirm)
+
+
+class AsyncConsumer:
+    """Iterate over it for messages. It is a consumer until it is deleted, or until nobody holds it any more."""
+
+    def __init__(
+        self, driver: AsyncDriver, wanted: WantedConsumer | WantedReceiver, stream: Stream[AsyncMessage]
+    ) -> None:
+        self._driver = driver
+        self._wanted = wanted
+        self._stream = stream
+
+    @property
+    def queue(self) -> str:
+        return self._wanted.queue
+
+    @property
+    def events(self) -> list[str]:
+        """Of the queue, as given or as last told by the broker; a receiver has a pattern instead."""
+        return sorted({*self._wanted.events, *self._wanted.add_events})
+
+    async def ready(self) -> Self:
+        """Waits until the broker has said ok."""
+        await self._stream.ready()
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncMessage:
+        while (message := await self._stream.get()) is not None:
+            if not self._wanted.is_stale(message):
+                message.consumer = self
+                return message
+        raise StopAsyncIteration
+
+    def settle(self, message: AsyncMessage | None, action: str, confirm: bool) -> Awaitable[bool]:
+        session = self._driver.session
+        answer: asyncio.Future[str] | None = self._driver.loop.create_future() if confirm else None
+        if not session.settle(self._wanted, message, action, resolve(answer) if answer else None):
+            return STALE
+        self._driver.flush_soon()
+        return asyncio.ensure_future(_confirmed(answer)) if answer else SENT
+
+    def ack_all(self, confirm: bool = False) -> Awaitable[bool]:
+        return self.settle(None, "ack", confirm)
+
+    def reject_all(self, confirm: bool = False) -> Awaitable[bool]:
+        return self.settle(None, "reject", confirm)
+
+    async def delete_queue(self) -> None:
+        """Delete the queue, and with it this consumer; what was delivered can still be taken."""
+        request = self._wanted.delete_queue()
+        self._driver.session.delete_queue(self.queue)
+        await self._driver.ask(request)
+
+    def delete(self) -> None:
+        """No consumer any more: what it has not acked goes back to the queue."""
+        self._driver.session.unwant(self._wanted)
+        self._driver.flush_soon()
+        if (left := self._stream.drop()) and not self._wanted.manual_ack:
+            log.warning("messages of queue %s that came and that nobody took: %d", self.queue, left)
+
+    async def __aenter__(self) -> Self:
+        return await self.ready()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.delete()
+
+    def __del__(self) -> None:
+        if self._driver.closed is None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the connection with it
+                self._driver.loop.call_soon_threadsafe(_leave, self._driver, self._wanted)
+
+
+def _leave(driver: AsyncDriver, wanted: Wanted) -> None:
+    driver.session.unwant(wanted)
+    driver.flush()
+
+
+async def _confirmed(answer: "asyncio.Future[str]") -> bool:
+    await answer
+    return True
+
+
+class AsyncClient:
+    """Use it as an async context manager, or call `start` and, in the end, `close`."""
+
+    def __init__(self, url: str | None = None, **options: Unpack[OptionWords]) -> None:
+        self.address = find_address(url)
+        self._options = Options(**options)
+
+    async def start(self) -> Self:
+        """Returns when the connection stands."""
+        self._driver = AsyncDriver(self.address, self._options)
+        self._session = self._driver.session
+        await self._driver.start()
+        return self
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Sends what is buffered, and waits until the broker has read it, no longer than `timeout` seconds."""
+        if self._driver.closed is None:
+            if self._session.connected or self._session.size:
+                with contextlib.suppress(TimeoutError, MqksError):
+                    async with asyncio.timeout(self._options.timeout if timeout is None else timeout):
+                        await self.ping()
+            await self._driver.stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def connected(self) -> bool:
+        return self._session.connected
+
+    async def publish(
+        self, event: str, data: object = "", *, confirm: bool = False, once: bool | str = False, id: str | None = None
+    ) -> str:
+        """Answers the message's id. Without confirm it is buffered; with it, it is safe when this returns."""
+        driver, session = self._driver, self._session
+        if driver.closed or session.size >= self._options.max_buffer:
+            await driver.room()
+        if confirm or once:
+            return await self._publish(event, data, id, once)
+        id = session.publish(event, data, id)
+        if session.size >= PIECE:
+            driver.flush()
+            await asyncio.sleep(0)  # so that a busy publisher lets the others have their turn
+        else:
+            driver.flush_soon()
+        return id
+
+    async def publish_many(
+        self,
+        messages: Iterable[Outgoing],
+        *,
+        confirm: bool = True,
+        once: bool | str = False,
+        on_refused: Callable[[Refused], object] | None = None,
+    ) -> list[str]:
+        """Publish them all and answer their ids. With confirm, all are safe when this returns, except those that the
+        broker refused: `on_refused` is told of each at the end; without it, the first one is raised."""
+        if not (confirm or once):
+            return [await self.publish(event, data, id=next(iter(id), None)) for event, data, *id in messages]
+        answers: list[asyncio.Future[str]] = []
+        try:
+            for event, data, *id in messages:
+                if self._driver.closed or self._session.size >= PIECE:
+                    await self._driver.room()
+                if len(answers) >= WINDOW and len(answers) % (WINDOW // 2) == 0:
+                    await asyncio.wait([answers[-WINDOW // 2]])
+                answers.append(self._publish(event, data, next(iter(id), None), once))
+        finally:
+            results = await asyncio.gather(*answers, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Refused) and on_refused:
+                on_refused(result)
+            elif isinstance(result, BaseException):
+                raise result
+        return [result.id if isinstance(result, Refused) else str(result) for result in results]
+
+    async def send(
+        self, event: Mapping[str, Any], *, confirm: bool = False, once: bool | str = False, id: str | None = None
+    ) -> str:
+        """The SEVX way to publish: an event is a JSON object. Answers its id, as publish does."""
+        text, session = json.dumps(event), self._session
+        await self._driver.room()
+        if confirm or once:
+            flag = verbs.once_flag(once, id is not None, session.scope)
+            return await self._answer(lambda done: session.send(text, id, done, flag))
+        id = session.send(text, id)
+        self._driver.flush_soon()
+        return id
+
+    def consume(
+        self,
+        queue: str,
+        events: Iterable[str] = (),
+        *,
+        add_events: Iterable[str] = (),
+        manual_ack: bool = False,
+        prefetch: int | None = None,
+        delete_queue_when_unused: bool | float = False,
+    ) -> AsyncConsumer:
+        """A consumer to iterate over. With events, the queue's are replaced; with add_events, some are added."""
+        stream: Stream[AsyncMessage] = Stream(self._driver)
+        wanted = WantedConsumer(
+            verbs.name(queue),
+            verbs.names(events),
+            add_events=verbs.names(add_events),
+            manual_ack=manual_ack,
+            prefetch=prefetch,
+            delete_queue_when_unused=delete_queue_when_unused,
+            message=AsyncMessage,
+            deliver=stream.deliver,
+            ended=stream.end,
+        )
+        stream.open(wanted)
+        return AsyncConsumer(self._driver, wanted, stream)
+
+    def recv(
+        self,
+        queue: str,
+        pattern: Mapping[str, Any],
+        *,
+        manual_ack: bool = False,
+        prefetch: int | None = None,
+        delete_queue_when_unused: bool | float = True,
+    ) -> AsyncConsumer:
+        """The SEVX way to consume: events that have all that the pattern has. Their JSON is the message's data."""
+        stream: Stream[AsyncMessage] = Stream(self._driver)
+        wanted = WantedReceiver(
+            verbs.name(queue),
+            pattern,
+            manual_ack=manual_ack,
+            prefetch=prefetch,
+            delete_queue_when_unused=delete_queue_when_unused,
+            message=AsyncMessage,
+            deliver=stream.deliver,
+            ended=stream.end,
+        )
+        stream.open(wanted)
+        return AsyncConsumer(self._driver, wanted, stream)
+
+    async def rebind(
+        self,
+        queue: str,
+        events: Iterable[str] | None = None,
+        *,
+        remove: Iterable[str] = (),
+        remove_mask: Iterable[str] = (),
+        add: Iterable[str] = (),
+    ) -> None:
+        """Replace the queue's events ([] removes all), or remove and add some."""
+        await self._driver.ask(verbs.rebind(queue, events, remove, remove_mask, add))
+
+    async def delete_queue(self, queue: str, *, when_unused: bool | float = False) -> None:
+        """At once, which ends this client's own consumers of it, or when it is unused (for so many seconds)."""
+        request = verbs.delete_queue(queue, when_unused)
+        if when_unused is False:
+            self._session.delete_queue(queue)
+        await self._driver.ask(request)
+
+    async def ping(self, data: object = "") -> str:
+        return await self._driver.ask(verbs.ping(data))
+
+    async def eval(self, code: str) -> str:
+        """What the broker says of itself: see `_eval` in the protocol."""
+        return await self._driver.ask(verbs.evaluate(code))
+
+    async def stats(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(await self._driver.ask("stats"))
+        return answer
+
+    async def hold(self, name: str, position: int | str, seconds: float) -> None:
+        """Keep the journal from this position on from being removed, for so long."""
+        await self._driver.ask(verbs.hold(name, position, seconds))
+
+    async def history(
+        self,
+        start: Place = "earliest",
+        *,
+        to: Place | None = None,
+        events: Iterable[str] = (),
+        limit: int | None = None,
+        follow: bool = False,
+    ) -> AsyncIterator[Record]:
+        """The journal read again, which queues do not notice. With follow it goes on with what comes."""
+        stream: Stream[Record] = Stream(self._driver)
+        wanted = WantedHistory(
+            verbs.place(start),
+            to=None if to is None else verbs.place(to),
+            events=verbs.names(events),
+            limit=limit,
+            follow=follow,
+            deliver=stream.deliver,
+            ended=stream.end,
+        )
+        stream.open(wanted)
+        try:
+            while (record := await stream.get()) is not None:
+                yield record
+        finally:
+            self._session.unwant(wanted)
+
+    async def request(self, action: str, data: str = "") -> str:
+        """Any action that answers once, and that may be asked again if the connection goes before its answer."""
+        return await self._driver.ask(f"{verbs.name(action)} {data}".rstrip(" "))
+
+    def _publish(self, event: str, data: object, id: str | None, once: bool | str) -> "asyncio.Future[str]":
+        session = self._session
+        flag = verbs.once_flag(once, id is not None, session.scope)
+        return self._answer(lambda done: session.publish(event, data, id, done, flag))
+
+    def _answer(self, put: Callable[[Done], str]) -> "asyncio.Future[str]":
+        """The future of the message's id. Whoever gives up waiting for it keeps it from being sent again."""
+        answer: asyncio.Future[str] = self._driver.loop.create_future()
+
+        def done(result: str | MqksError) -> None:
+            resolve(answer)(sent if isinstance(result, str) else result)
+
+        sent = put(done)
+        answer.add_done_callback(lambda future: self._session.forget(sent) if future.cancelled() else None)
+        self._driver.flush_soon()
+        return answer

@@ -1,0 +1,344 @@
+"""The blocking client: the same verbs as plain calls, from any number of threads.
+
+with mqks.connect() as mq:
+    mq.publish("hello", "world", confirm=True)
+    for message in mq.consume("greetings", ["hello"]):
+        ...
+"""
+
+import atexit
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from mqks.client import verbs
+from mqks.client.address import find_address
+from mqks.client.blocking_driver import PIECE, Answers, BlockingDriver, Stream
+from mqks.client.errors import MqksError, Refused
+from mqks.client.message import Message as AnyMessage
+from mqks.client.message import Record
+from mqks.client.options import Options, OptionWords
+from mqks.client.session import log
+from mqks.client.verbs import Outgoing, Place
+from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver
+
+WINDOW = 1000  # confirms of publish_many that may be missing at a time
+
+
+class Message(AnyMessage):
+    __slots__ = ()
+    consumer: "Consumer"
+
+    def ack(self, confirm: bool = False) -> bool:
+        """True: sent, and with confirm safe. False: its connection is gone, and the broker gives it again."""
+        return self.consumer.settle(self, "ack", confirm)
+
+    def reject(self, confirm: bool = False) -> bool:
+        """Back to the queue's tail with retry + 1; answers as ack does."""
+        return self.consumer.settle(self, "reject", confirm)
+
+
+class Consumer:
+    """Iterate over it for messages, from one thread or many. It is a consumer until it is deleted, or until nobody
+    holds it any more."""
+
+    def __init__(
+        self, driver: BlockingDriver, wanted: WantedConsumer | WantedReceiver, stream: Stream[Message]
+    ) -> None:
+        self._driver = driver
+        self._wanted = wanted
+        self._stream = stream
+
+    @property
+    def queue(self) -> str:
+        return self._wanted.queue
+
+    @property
+    def events(self) -> list[str]:
+        """Of the queue, as given or as last told by the broker; a receiver has a pattern instead."""
+        return sorted({*self._wanted.events, *self._wanted.add_events})
+
+    def ready(self) -> Self:
+        """Waits until the broker has said ok."""
+        self._stream.ready()
+        return self
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        message = self._take(None)
+        if message is None:
+            raise StopIteration
+        return message
+
+    def get(self, timeout: float | None = None) -> Message | None:
+        """The next message; None: there was none in this time."""
+        try:
+            return self._take(timeout)
+        except TimeoutError:
+            return None
+
+    def _take(self, timeout: float | None) -> Message | None:
+        while (message := self._stream.get(timeout)) is not None:
+            if not self._wanted.is_stale(message):
+                message.consumer = self
+                break
+        return message
+
+    def settle(self, message: Message | None, action: str, confirm: bool) -> bool:
+        driver = self._driver
+        answers = Answers(driver) if confirm else None
+        with driver.lock:
+            sent = driver.session.settle(self._wanted, message, action, answers.done if answers else None)
+            driver.flush_soon()
+            if answers and sent:
+                answers.add("")
+                answers.wait()
+        return sent
+
+    def ack_all(self, confirm: bool = False) -> bool:
+        return self.settle(None, "ack", confirm)
+
+    def reject_all(self, confirm: bool = False) -> bool:
+        return self.settle(None, "reject", confirm)
+
+    def delete_queue(self) -> None:
+        """Delete the queue, and with it this consumer; what was delivered can still be taken."""
+        request = self._wanted.delete_queue()
+        with self._driver.lock:
+            self._driver.session.delete_queue(self.queue)
+        self._driver.ask(request)
+
+    def delete(self) -> None:
+        """No consumer any more: what it has not acked goes back to the queue."""
+        with self._driver.lock:
+            self._driver.session.unwant(self._wanted)
+            self._driver.flush()
+        if (left := self._stream.drop()) and not self._wanted.manual_ack:
+            log.warning("messages of queue %s that came and that nobody took: %d", self.queue, left)
+
+    def __enter__(self) -> Self:
+        return self.ready()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.delete()
+
+    def __del__(self) -> None:
+        if self._driver.closed is None:
+            self._driver.leaving.append(self._wanted)
+            self._driver.wake()
+
+
+class Client:
+    """Connected when it is made; use it as a context manager, or `close` it in the end."""
+
+    def __init__(self, url: str | None = None, **options: Unpack[OptionWords]) -> None:
+        self.address = find_address(url)
+        self._options = Options(**options)
+        self._driver = BlockingDriver(self.address, self._options)
+        self._session = self._driver.session
+        atexit.register(self.close)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Sends what is buffered, and waits until the broker has read it, no longer than `timeout` seconds."""
+        atexit.unregister(self.close)
+        if self._driver.closed is None:
+            if self._session.connected or self._session.size:
+                with contextlib.suppress(TimeoutError, MqksError):
+                    self._driver.ask("ping", timeout)
+            self._driver.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def connected(self) -> bool:
+        return self._session.connected
+
+    def publish(
+        self, event: str, data: object = "", *, confirm: bool = False, once: bool | str = False, id: str | None = None
+    ) -> str:
+        """Answers the message's id. Without confirm it is buffered; with it, it is safe when this returns."""
+        if confirm or once:
+            return self.publish_many([(event, data) if id is None else (event, data, id)], once=once)[0]
+        driver, session = self._driver, self._session
+        with driver.lock:
+            if driver.closed or session.size >= self._options.max_buffer:
+                driver.room()
+            id = session.publish(event, data, id)
+            driver.flush_soon()
+        return id
+
+    def publish_many(
+        self,
+        messages: Iterable[Outgoing],
+        *,
+        confirm: bool = True,
+        once: bool | str = False,
+        on_refused: Callable[[Refused], object] | None = None,
+    ) -> list[str]:
+        """Publish them all and answer their ids. With confirm, all are safe when this returns, except those that the
+        broker refused: `on_refused` is told of each at the end; without it, the first one is raised."""
+        if not (confirm or once):
+            return [self.publish(event, data, id=next(iter(id), None)) for event, data, *id in messages]
+        answers, scope = Answers(self._driver), self._session.scope
+        answers.refused = [] if on_refused else None
+        try:
+            for event, data, *given in messages:
+                id = next(iter(given), None)
+                flag = verbs.once_flag(once, id is not None, scope)
+                with self._driver.lock:
+                    if self._driver.closed or self._session.size >= PIECE:
+                        self._driver.room()
+                    answers.wait(WINDOW - 1)
+                    answers.add(self._session.publish(event, data, id, answers.done, flag))
+        finally:
+            with self._driver.lock:
+                answers.wait()
+        if on_refused:
+            for refused in answers.refused or ():
+                on_refused(refused)
+        return answers.asked
+
+    def send(
+        self, event: Mapping[str, Any], *, confirm: bool = False, once: bool | str = False, id: str | None = None
+    ) -> str:
+        """The SEVX way to publish: an event is a JSON object. Answers its id, as publish does."""
+        text, driver, session = json.dumps(event), self._driver, self._session
+        flag = verbs.once_flag(once, id is not None, session.scope)
+        answers = Answers(driver) if confirm or once else None
+        with driver.lock:
+            driver.room()
+            id = session.send(text, id, answers.done if answers else None, flag)
+            driver.flush_soon()
+            if answers:
+                answers.add(id)
+                answers.wait()
+        return id
+
+    def consume(
+        self,
+        queue: str,
+        events: Iterable[str] = (),
+        *,
+        add_events: Iterable[str] = (),
+        manual_ack: bool = False,
+        prefetch: int | None = None,
+        delete_queue_when_unused: bool | float = False,
+    ) -> Consumer:
+        """A consumer to iterate over. With events, the queue's are replaced; with add_events, some are added."""
+        stream: Stream[Message] = Stream(self._driver)
+        wanted = WantedConsumer(
+            verbs.name(queue),
+            verbs.names(events),
+            add_events=verbs.names(add_events),
+            manual_ack=manual_ack,
+            prefetch=prefetch,
+            delete_queue_when_unused=delete_queue_when_unused,
+            message=Message,
+            deliver=stream.deliver,
+            ended=stream.end,
+        )
+        stream.open(wanted)
+        return Consumer(self._driver, wanted, stream)
+
+    def recv(
+        self,
+        queue: str,
+        pattern: Mapping[str, Any],
+        *,
+        manual_ack: bool = False,
+        prefetch: int | None = None,
+        delete_queue_when_unused: bool | float = True,
+    ) -> Consumer:
+        """The SEVX way to consume: events that have all that the pattern has. Their JSON is the message's data."""
+        stream: Stream[Message] = Stream(self._driver)
+        wanted = WantedReceiver(
+            verbs.name(queue),
+            pattern,
+            manual_ack=manual_ack,
+            prefetch=prefetch,
+            delete_queue_when_unused=delete_queue_when_unused,
+            message=Message,
+            deliver=stream.deliver,
+            ended=stream.end,
+        )
+        stream.open(wanted)
+        return Consumer(self._driver, wanted, stream)
+
+    def rebind(
+        self,
+        queue: str,
+        events: Iterable[str] | None = None,
+        *,
+        remove: Iterable[str] = (),
+        remove_mask: Iterable[str] = (),
+        add: Iterable[str] = (),
+    ) -> None:
+        """Replace the queue's events ([] removes all), or remove and add some."""
+        self._driver.ask(verbs.rebind(queue, events, remove, remove_mask, add))
+
+    def delete_queue(self, queue: str, *, when_unused: bool | float = False) -> None:
+        """At once, which ends this client's own consumers of it, or when it is unused (for so many seconds)."""
+        request = verbs.delete_queue(queue, when_unused)
+        if when_unused is False:
+            with self._driver.lock:
+                self._session.delete_queue(queue)
+        self._driver.ask(request)
+
+    def ping(self, data: object = "") -> str:
+        return self._driver.ask(verbs.ping(data))
+
+    def eval(self, code: str) -> str:
+        """What the broker says of itself: see `_eval` in the protocol."""
+        return self._driver.ask(verbs.evaluate(code))
+
+    def stats(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._driver.ask("stats"))
+        return answer
+
+    def hold(self, name: str, position: int | str, seconds: float) -> None:
+        """Keep the journal from this position on from being removed, for so long."""
+        self._driver.ask(verbs.hold(name, position, seconds))
+
+    def history(
+        self,
+        start: Place = "earliest",
+        *,
+        to: Place | None = None,
+        events: Iterable[str] = (),
+        limit: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[Record]:
+        """The journal read again, which queues do not notice. With follow it goes on with what comes."""
+        stream: Stream[Record] = Stream(self._driver)
+        wanted = WantedHistory(
+            verbs.place(start),
+            to=None if to is None else verbs.place(to),
+            events=verbs.names(events),
+            limit=limit,
+            follow=follow,
+            deliver=stream.deliver,
+            ended=stream.end,
+        )
+        stream.open(wanted)
+        try:
+            while (record := stream.get()) is not None:
+                yield record
+        finally:
+            with self._driver.lock:
+                self._session.unwant(wanted)
+
+    def request(self, action: str, data: str = "") -> str:
+        """Any action that answers once, and that may be asked again if the connection goes before its answer."""
+        return self._driver.ask(f"{verbs.name(action)} {data}".rstrip(" "))

@@ -1,0 +1,69 @@
+"""The requests behind the verbs of both clients, as text: what is asked, without who asks and how it is waited for."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from mqks.client.message import to_text
+from mqks.client.wanted import when_unused
+from mqks.names import is_name
+
+Place = int | str | datetime
+Outgoing = tuple[str, object] | tuple[str, object, str]  # event, data, and an id if it has one already
+
+
+def once_flag(once: bool | str, has_id: bool, own_scope: str) -> str:
+    """An id that the client makes is only ever repeated by this client, so a scope of its own keeps apart ids of two
+    clients that are equal by chance; an id that was given means the same from everywhere."""
+    if once is True:
+        return "--once" if has_id else f"--once={own_scope}"
+    return f"--once={name(once)}" if once else ""
+
+
+def rebind(
+    queue: str,
+    events: Iterable[str] | None,
+    remove: Iterable[str],
+    remove_mask: Iterable[str],
+    add: Iterable[str],
+) -> str:
+    lists = {"--remove": names(remove), "--remove-mask": names(remove_mask), "--add": names(add)}
+    plain = names(events or ())
+    if events is None and not any(lists.values()):
+        raise ValueError("nothing to rebind: give events ([] removes all), remove, remove_mask or add")
+    if events is not None and not plain:  # with a list and no events, the protocol would keep what there was
+        plain, lists = lists["--add"], {}
+    flags = [word for flag, words in lists.items() if words for word in (flag, *words)]
+    return " ".join(["rebind --confirm", name(queue), *plain, *flags])
+
+
+def delete_queue(queue: str, unused: bool | float) -> str:
+    return f"delete_queue --confirm {name(queue)} {when_unused('--when-unused', unused)}".rstrip()
+
+
+def ping(data: object) -> str:
+    return f"ping --confirm {to_text(data)}"
+
+
+def evaluate(code: str) -> str:
+    return f"_eval {to_text(' '.join(code.split()))}"
+
+
+def hold(hold_name: str, position: int | str, seconds: float) -> str:
+    return f"hold {name(hold_name)} {position} --for={seconds:g} --confirm"
+
+
+def place(given: Place) -> str:
+    """A position, a time (UTC unless it says otherwise), earliest or latest."""
+    return given.isoformat() if isinstance(given, datetime) else name(str(given))
+
+
+def name(word: str) -> str:
+    if not is_name(word.encode("utf-8", "surrogateescape")):
+        raise ValueError(f"{word!r} is no name: no spaces, and not -, --… or {{…")
+    return word
+
+
+def names(words: Iterable[str]) -> list[str]:
+    if isinstance(words, str):
+        raise ValueError(f"expected a list of names, not the string {words!r}")
+    return [name(word) for word in words]

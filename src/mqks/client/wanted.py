@@ -1,0 +1,270 @@
+"""What a client wants to go on receiving, whatever happens to its connection: consumers, receivers and histories.
+
+Each can put itself as a request line, reads its answers, and learns from them how to put itself the next time. Nothing
+here does I/O; the session decides when something is said.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from mqks.client.errors import MqksError
+from mqks.client.message import Message, Record
+
+Deliver = Callable[[list[Any], int], None]  # what came in one piece from the socket, and how many bytes that was
+Ended = Callable[[MqksError | None], None]  # why nothing more will come; None: it was asked to end
+
+PREFETCH = 100  # with manual ack, unless told otherwise: so that a slow worker leaves messages to the others
+PAGE = 1000  # records of a history asked for at a time
+
+
+class Wanted(ABC):
+    """One of them, and its life on the present connection."""
+
+    def __init__(self, deliver: Deliver, ended: Ended) -> None:
+        self.deliver = deliver
+        self.ended = ended
+        self.ready: Callable[[], None] = _nothing  # told when the broker has said ok
+        self.id = ""  # on this connection; empty: not asked for there
+        self.accepted = False  # was it ever? Then it is asked for again when refused
+        self.refused = False
+        self.batch: list[Any] = []  # what came and is not delivered yet
+        self.waiting = 0  # bytes that were delivered and that nobody has taken
+        self.paused = False
+
+    @abstractmethod
+    def request(self) -> str:
+        """Action and data that ask for it."""
+
+    @abstractmethod
+    def read(self, answer: str) -> Any:
+        """What came with an answer; None where it was not for the user. Sets `restate` when there is reason to."""
+
+    def settle(self, action: str, message_id: str | None) -> str:
+        """Action and data that settle one message, or with None all of them."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def leave(self) -> str:
+        """Action and data that end it on this connection."""
+
+    def delete_queue(self) -> str:
+        """Action and data that delete its queue."""
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self.id = ""
+        self.paused = self.refused = False
+
+    def is_stale(self, message: Message) -> bool:
+        """It came over a connection that is gone, and the broker gives it again."""
+        return self.manual_ack and message.consumer_id != self.id
+
+    queue = ""
+    events: Sequence[str] = ()
+    add_events: Sequence[str] = ()
+    manual_ack = False
+    can_pause = True
+    restate = False  # the last answer gave reason to ask again, under the same id
+    finished = False  # the last answer was the last one
+
+
+class WantedConsumer(Wanted):
+    """A consumer as MQKS knows it."""
+
+    def __init__(
+        self,
+        queue: str,
+        events: Iterable[str] = (),
+        *,
+        add_events: Iterable[str] = (),
+        manual_ack: bool = False,
+        prefetch: int | None = None,
+        delete_queue_when_unused: bool | float = False,
+        message: type[Message] = Message,
+        deliver: Deliver,
+        ended: Ended,
+    ) -> None:
+        super().__init__(deliver, ended)
+        self.queue = queue
+        self.events = tuple(events)
+        self.add_events = tuple(add_events)
+        self.manual_ack = manual_ack
+        self.prefetch = (PREFETCH if manual_ack else 0) if prefetch is None else prefetch
+        self.unused = when_unused("--delete-queue-when-unused", delete_queue_when_unused)
+        self.message = message
+
+    def request(self) -> str:
+        words = ["consume --confirm", self.queue, *self.events]
+        if self.add_events:
+            words += ["--add", *self.add_events]
+        words += filter(None, [self.unused, "--manual-ack" * self.manual_ack, "--paused" * self.paused])
+        if self.prefetch:
+            words.append(f"--prefetch={self.prefetch}")
+        return " ".join(words)
+
+    def read(self, answer: str) -> Message | None:
+        if answer[:9] == "--update ":
+            self._learn(answer[9:].split())
+            return None
+        id, properties, data = answer.split(" ", 2)
+        event, retry = properties[6:], 0
+        if ",retry=" in event:
+            name, _, count = event.rpartition(",retry=")
+            if count.isdecimal():  # else it is a part of the name
+                event, retry = name, int(count)
+        return self.message(id, event, data, retry, self.id)
+
+    def settle(self, action: str, message_id: str | None) -> str:
+        return f"{action} {self.id} {message_id or '--all'}"
+
+    def leave(self) -> str:
+        return f"delete_consumer {self.id}"
+
+    def delete_queue(self) -> str:
+        return f"delete_queue --confirm {self.queue}"
+
+    def _learn(self, words: list[str]) -> None:
+        """A queue without events was emptied or deleted, and with it the consumer: both say the same, so it is asked
+        for once more. What else is told stays true for the next connection."""
+        events = [word for word in words[1:] if not word.startswith("--")]
+        unused = [word for word in words[1:] if word.startswith("--delete-queue-when-unused")]
+        self.restate = not events
+        self.events, self.add_events = events, ()
+        if events or unused:
+            self.unused = unused[0] if unused else ""
+
+
+class WantedReceiver(Wanted):
+    """A receiver as SEVX knows it: its messages have JSON as data, and no event beside it."""
+
+    def __init__(
+        self,
+        queue: str,
+        pattern: Mapping[str, Any],
+        *,
+        manual_ack: bool = False,
+        prefetch: int | None = None,
+        delete_queue_when_unused: bool | float = True,
+        message: type[Message] = Message,
+        deliver: Deliver,
+        ended: Ended,
+    ) -> None:
+        super().__init__(deliver, ended)
+        self.queue = queue
+        self.pattern = pattern
+        self.manual_ack = manual_ack
+        self.prefetch = (PREFETCH if manual_ack else 0) if prefetch is None else prefetch
+        self.delete_queue_when_unused = delete_queue_when_unused
+        self.message = message
+
+    def request(self) -> str:
+        asked: dict[str, Any] = {"pattern": self.pattern, "queue": self.queue}
+        if self.delete_queue_when_unused is not True:  # the default of the protocol, as the others left out here
+            asked["delete_queue_when_unused"] = self.delete_queue_when_unused
+        if self.manual_ack:
+            asked["manual_ack"] = True
+        flags = "--paused " * self.paused + (f"--prefetch={self.prefetch} " if self.prefetch else "")
+        return f"recv {flags}{json.dumps(asked)}"
+
+    def read(self, answer: str) -> Message | None:
+        if answer[:1] == "{":
+            pattern = json.loads(answer)["update"]["pattern"]
+            if pattern is None:
+                self.finished = True  # the queue was deleted, and asking again would bring it back
+            else:
+                self.pattern = pattern
+            return None
+        id, _, data = answer.partition(" ")
+        return self.message(id, "", data, 0, self.id)
+
+    def settle(self, action: str, message_id: str | None) -> str:
+        which: dict[str, Any] = {"event_id": message_id} if message_id else {"all": True}
+        return f"{action} {json.dumps({'receiver_id': self.id, **which})}"
+
+    def leave(self) -> str:
+        return f"delete_receiver {json.dumps({'receiver_id': self.id})}"
+
+    def delete_queue(self) -> str:
+        return f"delete_queue {json.dumps({'queue': self.queue})}"
+
+
+class WantedHistory(Wanted):
+    """The journal read again, page by page: the next one is asked for when this one is taken, so a slow reader holds
+    no more than one. A page that a lost connection cut short goes on after the last record that came; so that there is
+    always such a place, `latest` is asked for its position first."""
+
+    can_pause = False
+
+    def __init__(
+        self,
+        start: str,
+        *,
+        to: str | None,
+        events: Sequence[str],
+        limit: int | None,
+        follow: bool,
+        deliver: Deliver,
+        ended: Ended,
+    ) -> None:
+        super().__init__(deliver, ended)
+        self._start = start
+        self._seen = -1
+        self._left = limit
+        self._page = 0
+        self._to = to
+        self._follow = follow
+        self._flags = [f"--to={to}"] * (to is not None) + ["--follow"] * follow
+        self._flags += [f"--events={','.join(events)}"] * bool(events)
+
+    def request(self) -> str:
+        if self._start == "latest":
+            return "history latest"
+        self._page = PAGE if self._left is None else min(PAGE, self._left)
+        extra = str(self._seen) == self._start  # the record that is asked for again, to find the place after it
+        return " ".join(["history", self._start, f"--limit={self._page + extra}", *self._flags])
+
+    def read(self, answer: str) -> Record | None:
+        if answer[:6] == "--end ":
+            self._end(answer[6:])
+            return None
+        place, id, properties, data = answer.split(" ", 3)
+        position = int(place)
+        if position == self._seen:
+            return None
+        self._seen = position
+        self._start = place
+        self._page -= 1
+        if self._left is not None:
+            self._left -= 1
+        return Record(position, id, properties[6:], data)
+
+    def leave(self) -> str:
+        return f"delete_consumer {self.id}"
+
+    def _end(self, place: str) -> None:
+        """Of a page, of all, or of a broker that stops; with follow, one that does not stop says the same once more."""
+        where, self._start = self._start, place
+        if where == "latest":
+            self.restate = True
+        elif self._left == 0 or (self._page and not self._follow):
+            self.finished = True
+        elif not self._page:
+            self.paused = True
+        elif where != place:
+            self.restate = True
+        else:
+            self.finished = self._to is not None
+
+
+def _nothing() -> None:
+    pass
+
+
+def when_unused(flag: str, value: bool | float) -> str:
+    """As a flag: True is at once, a number so many seconds later, False not at all."""
+    if value is False:
+        return ""
+    return flag if value is True else f"{flag}={float(value)}"

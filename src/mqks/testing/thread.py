@@ -1,0 +1,148 @@
+"""A broker in a thread of this process. It touches a port, its thread, and the folder that it is given, if any.
+
+The broker is the real one: what `mqksd` runs, without the signals and limits that belong to a whole process. Its log
+goes to Python's logging as "mqks". Whatever goes wrong in the thread is raised by `stop`, at the latest at the end of
+`with broker()`, so that no test passes on a broker that failed.
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mqks.server.app import run
+from mqks.server.config import OPTIONS, Config, ConfigError, unknown
+from mqks.server.tcp import TcpServer, address_of
+
+log = logging.getLogger(__name__)
+
+OF_A_PROCESS = {"config", "log_level"}
+KNOWN = {option.name: option for option in OPTIONS if option.name not in OF_A_PROCESS}
+PATIENCE = 10.0  # seconds for what takes the broker microseconds
+
+
+class Running(NamedTuple):
+    thread: threading.Thread
+    loop: asyncio.AbstractEventLoop
+    server: TcpServer
+    stop: Callable[[], None]
+
+
+class Broker:
+    """Runs inside `with broker()`; it may be stopped and started again there, always on the same port."""
+
+    def __init__(self, config: Config, address: str) -> None:
+        self.host = config.host
+        self.port = config.port
+        self.url = f"mqks://{address}"
+        self._config = config
+        self._running: Running | None = None
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Returns when clients can connect; raises what keeps the broker from it."""
+        if self._running:
+            raise RuntimeError("the broker is running already: stop it first, or use restart()")
+        started: Future[Running] = Future()
+        thread = threading.Thread(target=self._run, args=(started,), name=f"broker {self.url}", daemon=True)
+        thread.start()
+        try:
+            self._running = started.result()
+        except Exception:
+            thread.join()
+            raise
+
+    def stop(self) -> None:
+        """As SIGTERM does: clients get what is buffered, then their connections close. If it is not running, nothing.
+
+        Raises what has gone wrong in the broker since the start.
+        """
+        if self._running:
+            running, self._running = self._running, None
+            with suppress(RuntimeError):  # the loop is closed: the broker has ended by itself
+                running.loop.call_soon_threadsafe(running.stop)
+            running.thread.join()
+        if self._error:
+            error, self._error = self._error, None
+            raise error
+
+    def restart(self) -> None:
+        """What was in memory only is gone; what is in the folder `data` comes back."""
+        self.stop()
+        self.start()
+
+    def drop_connections(self) -> int:
+        """Close every connection, as a network that fails would, and go on; answers how many there were."""
+        if not self._running:
+            return 0
+        running, dropped = self._running, Future[int]()
+        running.loop.call_soon_threadsafe(lambda: dropped.set_result(running.server.drop_connections()))
+        return dropped.result(PATIENCE)
+
+    def _run(self, started: Future[Running]) -> None:
+        def listening(server: TcpServer, stop: Callable[[], None]) -> None:
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(self._note)
+            started.set_result(Running(threading.current_thread(), loop, server, stop))
+
+        try:
+            run(self._config, listening)
+        except BaseException as error:
+            if not started.done():
+                started.set_exception(error)
+            else:
+                log.exception("the broker failed")
+                self._error = error
+
+    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A fault that the broker goes on after."""
+        loop.default_exception_handler(context)
+        self._error = self._error or context.get("exception") or RuntimeError(context["message"])
+
+
+@contextmanager
+def broker(*, data: str | Path | None = None, **options: object) -> Iterator[Broker]:
+    """A broker that runs while the block does: in memory, or durable in the folder `data`.
+
+    Options are those of `mqksd`, named as in its TOML file, as values or as text: `max_line="64K"`, `fsync="never"`.
+    The port is a free one, unless it is given.
+    """
+    config = _configured({"port": 0, "http_port": 0, "memory": data is None} | options, data)
+    with _port_kept(config) as (port, address):
+        running = Broker(replace(config, port=port), address)
+        running.start()
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+def _configured(options: dict[str, object], data: str | Path | None) -> Config:
+    values: dict[str, Any] = {} if data is None else {"data": Path(data)}
+    for name, value in options.items():
+        if name not in KNOWN:
+            raise unknown("option", name, KNOWN)
+        option = KNOWN[name]
+        values[name] = option.parse(value if isinstance(value, str) else option.kind.show(value), name)
+    config = Config(**values)
+    if data is None and not config.memory:
+        raise ConfigError("memory=False needs a folder: give data=folder")
+    return config
+
+
+@contextmanager
+def _port_kept(config: Config) -> Iterator[tuple[int, str]]:
+    """A socket that is bound but does not listen: nobody else gets the port while the broker is away."""
+    found = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, _, _, address = found[0]
+    with socket.socket(family, kind) as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker's own socket does
+        keeper.bind(address)
+        bound = keeper.getsockname()
+        yield bound[1], address_of(bound)

@@ -1,0 +1,364 @@
+"""What a client does when its connection does not live as long as it does: with both clients, and a real broker."""
+
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import mqks
+from mqks.client import session
+from mqks.testing import Broker
+from tests.client.both import PATIENCE
+from tests.client.conftest import Open
+
+QUICK = {"keep_alive": 0.05}
+
+
+class Ups:
+    """Counts how often a client lost its connection and had it again, and waits for that."""
+
+    def __init__(self) -> None:
+        self.down = threading.Event()
+        self.up = threading.Event()
+        self.options = {"on_disconnect": self.down.set, "on_reconnect": self.up.set}
+
+    def wait(self) -> None:
+        assert self.down.wait(PATIENCE)
+        assert self.up.wait(PATIENCE)
+        self.down.clear()
+        self.up.clear()
+
+
+def test_consumers_come_back(durable: Broker, open_mq: Open) -> None:
+    ups = Ups()
+    mq = open_mq(durable, **ups.options)
+    consumers = [mq.consume(f"q{number}", ["e"]) for number in range(3)]
+    receiver = mq.recv("r", {"n": 1})
+    for consumer in (*consumers, receiver):
+        consumer.ready()
+    for turn in range(3):
+        durable.restart()
+        ups.wait()
+        mq.publish("e", str(turn), confirm=True)
+        mq.send({"n": 1, "turn": turn}, confirm=True)
+        assert [consumer.get().data for consumer in consumers] == [str(turn)] * 3
+        assert receiver.get().json["turn"] == turn
+
+
+def test_a_consumer_comes_back_with_the_events_it_was_told_last(durable: Broker, open_mq: Open) -> None:
+    ups = Ups()
+    mq = open_mq(durable, **ups.options)
+    consumer = mq.consume("q", ["old"])
+    consumer.ready()
+    mq.rebind("q", ["new"])
+    durable.drop_connections()
+    ups.wait()
+    mq.publish("old", "1", confirm=True)
+    mq.publish("new", "2", confirm=True)
+    assert consumer.get().data == "2"
+    assert mq.stats()["queues"]["q"]["events"] == ["new"]
+
+
+def test_publishes_wait_while_the_broker_is_away(durable: Broker, open_mq: Open) -> None:
+    ups = Ups()
+    mq = open_mq(durable, **ups.options)
+    consumer = mq.consume("q", ["e"])
+    consumer.ready()
+    durable.stop()
+    assert ups.down.wait(PATIENCE)
+    assert not mq.connected
+    for number in range(5):
+        mq.publish("e", str(number))
+    confirmed = threading.Thread(target=lambda: mq.publish("e", "confirmed", confirm=True))
+    confirmed.start()
+    durable.start()
+    confirmed.join(PATIENCE)
+    data = [consumer.get().data for _ in range(6)]
+    assert [text for text in data if text != "confirmed"] == ["0", "1", "2", "3", "4"]
+    assert "confirmed" in data
+
+
+def test_a_message_of_a_lost_connection_comes_again(running: Broker, open_mq: Open) -> None:
+    ups = Ups()
+    mq = open_mq(running, **ups.options)
+    consumer = mq.consume("q", ["e"], manual_ack=True, prefetch=0)
+    mq.publish_many([("e", "1"), ("e", "2")])
+    first = consumer.get()
+    running.drop_connections()
+    ups.wait()
+    assert not first.ack()
+    assert not first.ack(confirm=True)
+    # "2" had come too, and was not taken: it is not given from the old connection
+    again = [consumer.get() for _ in range(2)]
+    assert [(message.data, message.retry) for message in again] == [("1", 1), ("2", 1)]
+    assert all(message.ack(confirm=True) for message in again)
+
+
+def test_what_was_settled_on_arrival_is_not_lost_with_the_connection(running: Broker, open_mq: Open) -> None:
+    ups = Ups()
+    mq = open_mq(running, **ups.options)
+    consumer = mq.consume("q", ["e"])
+    consumer.ready()
+    mq.publish_many(("e", str(number)) for number in range(100))
+    mq.ping()
+    running.drop_connections()
+    ups.wait()
+    assert [consumer.get().data for _ in range(100)] == [str(number) for number in range(100)]
+
+
+def test_history_goes_on(durable: Broker, open_mq: Open) -> None:
+    ups = Ups()
+    mq = open_mq(durable, **ups.options)
+    mq.publish("e", "0", confirm=True)
+    records = iter(mq.history(follow=True))
+    seen = [next(records).data]
+    for turn, interrupt in enumerate((durable.restart, durable.drop_connections, durable.restart), 1):
+        interrupt()
+        ups.wait()
+        mq.publish("e", str(turn), confirm=True)
+        seen.append(next(records).data)
+    assert seen == ["0", "1", "2", "3"]
+
+
+def test_full_buffer_is_an_error_if_wanted(running: Broker, open_mq: Open) -> None:
+    ups = Ups()
+    mq = open_mq(running, max_buffer=1000, when_full="error", **ups.options)
+    running.stop()
+    assert ups.down.wait(PATIENCE)
+    with pytest.raises(mqks.BufferFull, match="1000 bytes"):
+        for _ in range(100):
+            mq.publish("e", "x" * 50)
+    mq.close(timeout=0)
+
+
+def test_full_buffer_waits_otherwise(durable: Broker, open_mq: Open) -> None:
+    ups = Ups()
+    mq = open_mq(durable, max_buffer=1000, **ups.options)
+    mq.rebind("q", ["e"])
+    durable.stop()
+    assert ups.down.wait(PATIENCE)
+    sent: list[str] = []
+
+    def publish() -> None:
+        for _ in range(100):
+            sent.append(mq.publish("e", "x" * 50))
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    publisher.join(0.2)
+    assert publisher.is_alive()
+    assert len(sent) < 20
+    durable.start()
+    publisher.join(PATIENCE)
+    mq.ping()
+    assert mq.stats()["queues"]["q"]["ready"] == len(sent) == 100
+
+
+def test_closing_without_a_broker_says_what_was_not_sent(
+    running: Broker, open_mq: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    ups = Ups()
+    mq = open_mq(running, **ups.options)
+    running.stop()
+    assert ups.down.wait(PATIENCE)
+    mq.publish("e", "1")
+    mq.publish("e", "2")
+    with caplog.at_level(logging.WARNING, "mqks.client"):
+        mq.close(timeout=0.1)
+    assert "never sent, since the broker was away: 2" in caplog.text
+
+
+class Mute:
+    """Accepts connections and says nothing, as a machine that has gone does; `heal` makes it a door to the broker."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.url = f"mqks://127.0.0.1:{self.port}"
+        self.accepted: list[socket.socket] = []
+        self.twice = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                self.accepted.append(self.listener.accept()[0])
+            except OSError:
+                return
+            if len(self.accepted) > 1:
+                self.twice.set()
+
+    def close(self) -> None:
+        self.listener.close()
+        for connection in self.accepted:
+            connection.close()
+
+
+def test_a_connection_without_answers_is_given_up(open_mq: Open, caplog: pytest.LogCaptureFixture) -> None:
+    mute = Mute()
+    try:
+        with caplog.at_level(logging.WARNING, "mqks.client"):
+            mq = open_mq(mute, **QUICK)
+            assert mute.twice.wait(PATIENCE)
+        assert "does not answer" in caplog.text
+        mq.close(timeout=0)
+    finally:
+        mute.close()
+
+
+def test_what_is_no_broker(open_mq: Open, caplog: pytest.LogCaptureFixture) -> None:
+    mute = Mute()
+    try:
+        with caplog.at_level(logging.WARNING, "mqks.client"):
+            mq = open_mq(mute)
+            while not mute.accepted:
+                mute.twice.wait(0.01)
+            mute.accepted[0].sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n\xff\n")
+            mute.accepted[0].close()
+            assert mute.twice.wait(PATIENCE)
+        mq.close(timeout=0)
+    finally:
+        mute.close()
+
+
+def test_a_slow_reader_is_paused_and_nothing_stands_still(
+    running: Broker, open_mq: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MOST_WAITING", 10_000)
+    mq = open_mq(running)
+    slow = mq.consume("slow", ["e"])
+    slow.ready()
+    count = 20_000
+    mq.publish_many(("e", f"{number:0500}") for number in range(count))
+    assert mq.ping("alive") == "alive"
+    assert mq.stats()["queues"]["slow"]["ready"] > 0
+    assert mq.eval("[consumer.paused for consumer in state.consumers]") == "[True]"
+    assert [int(slow.get().data) for _ in range(count)] == list(range(count))
+    mq.publish("e", "1")
+    assert slow.get().data == "1"
+
+
+def test_a_consumer_that_nobody_holds_is_deleted(running: Broker, open_mq: Open) -> None:
+    mq = open_mq(running)
+    consumer = mq.consume("q", ["e"], manual_ack=True)
+    mq.publish_many([("e", "1"), ("e", "2")])
+    message = consumer.get()
+    del consumer
+    mq.ping()
+    assert mq.eval("len(state.consumers)") == "1", "the message still holds it"
+    assert message.ack(confirm=True)
+    del message
+    mq.ping()
+    until(lambda: mq.eval("len(state.consumers)") == "0")
+    assert mq.stats()["queues"]["q"]["ready"] == 1
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """For what another thread does in its own time."""
+    pause = threading.Event()
+    for _ in range(1000):
+        if holds():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it never held")
+
+
+def test_dropped_messages_are_said(running: Broker, open_mq: Open, caplog: pytest.LogCaptureFixture) -> None:
+    mq = open_mq(running)
+    consumer = mq.consume("q", ["e"])
+    consumer.ready()
+    mq.publish_many([("e", "1"), ("e", "2")])
+    mq.ping()
+    with caplog.at_level(logging.WARNING, "mqks.client"):
+        consumer.delete()
+    assert "that came and that nobody took: 2" in caplog.text
+
+
+def test_publishes_at_risk_are_said(running: Broker, open_mq: Open, caplog: pytest.LogCaptureFixture) -> None:
+    ups = Ups()
+    mq = open_mq(running, **ups.options)
+    mq.publish("e", "safe")
+    mq.ping()
+    with caplog.at_level(logging.WARNING, "mqks.client"):
+        running.drop_connections()
+        ups.wait()
+    assert "may be lost with it" not in caplog.text
+
+
+# The blocking client only
+
+
+def test_many_threads(running: Broker) -> None:
+    with mqks.connect(running.url) as mq:
+        consumer = mq.consume("q", ["e"], manual_ack=True).ready()
+        seen: list[str] = []
+
+        def publish(name: int) -> None:
+            for number in range(200):
+                mq.publish("e", f"{name} {number}", confirm=number % 20 == 0)
+
+        def take() -> None:
+            for message in consumer:
+                seen.append(message.data)
+                message.ack()
+                if len(seen) >= 1000:
+                    consumer.delete()
+
+        publishers = [threading.Thread(target=publish, args=(name,)) for name in range(5)]
+        takers = [threading.Thread(target=take) for _ in range(4)]
+        for thread in (*publishers, *takers):
+            thread.start()
+        for thread in (*publishers, *takers):
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+    assert sorted(seen) == sorted(f"{name} {number}" for name in range(5) for number in range(200))
+
+
+def test_a_forked_child_is_told(running: Broker) -> None:
+    with mqks.connect(running.url) as mq:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                mq.publish("e", "1")
+            except BaseException as error:
+                os.write(writing, str(error).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writing)
+        with os.fdopen(reading) as said:
+            assert "before the process forked" in said.read()
+        assert mq.ping("x") == "x"
+
+
+def run_script(url: str, script: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "MQKS_URL": url}
+    return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_a_script_that_just_ends_loses_nothing(running: Broker) -> None:
+    script = "import mqks\nmq = mqks.Client()\nfor n in range(5000): mq.publish('e', str(n))"
+    with mqks.connect(running.url) as mq:
+        mq.rebind("q", ["e"])
+        done = run_script(running.url, script)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert mq.stats()["queues"]["q"]["ready"] == 5000
+
+
+def test_a_request_does_not_wait_for_ever(running: Broker) -> None:
+    ups: Any = Ups()
+    with mqks.connect(running.url, timeout=0.1, **ups.options) as mq:
+        running.stop()
+        assert ups.down.wait(PATIENCE)
+        with pytest.raises(TimeoutError, match=re.escape("no answer from mqks://127.0.0.1")):
+            mq.publish("e", "1", confirm=True)
+        with pytest.raises(TimeoutError):
+            mq.consume("q").ready()
