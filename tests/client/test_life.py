@@ -14,7 +14,8 @@ import pytest
 
 import mqks
 from mqks.client import session
-from mqks.testing import Broker
+from mqks.client.liveness import is_held_back
+from mqks.testing import Broker, broker
 from tests.client.both import PATIENCE
 from tests.client.conftest import Open
 
@@ -228,6 +229,37 @@ def test_what_is_no_broker(open_mq: Open, caplog: pytest.LogCaptureFixture) -> N
         mute.close()
 
 
+def test_who_takes_no_more_is_told_from_who_is_gone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as near:
+        far, _ = listener.accept()
+        with far:
+            assert not is_held_back(near), "nothing waits"
+            near.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                while True:
+                    near.send(bytes(1 << 20))
+            assert is_held_back(near)
+
+
+def test_a_full_broker_loses_no_publisher_and_no_publish(open_mq: Open) -> None:
+    with broker(max_memory=16 << 20) as full:
+        mq = open_mq(full, max_buffer=1 << 20, **QUICK)
+        other = open_mq(full)
+        other.rebind("q", ["e"])
+        count = 6_000  # of 4 KB: more than the broker and the kernel take
+
+        def publish() -> None:
+            for number in range(count):
+                mq.publish("e", f"{number:04000}")
+
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        until(lambda: int(other.eval("state.memory")) > 14 << 20)
+        consumer = other.consume("q")
+        assert [int(consumer.get().data) for _ in range(count)] == list(range(count))
+        publisher.join(PATIENCE)
+
+
 def test_a_slow_reader_is_paused_and_nothing_stands_still(
     running: Broker, open_mq: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,8 +267,8 @@ def test_a_slow_reader_is_paused_and_nothing_stands_still(
     mq = open_mq(running)
     slow = mq.consume("slow", ["e"])
     slow.ready()
-    count = 20_000
-    mq.publish_many(("e", f"{number:0500}") for number in range(count))
+    count = 4_000
+    mq.publish_many(("e", f"{number:04000}") for number in range(count))
     assert mq.ping("alive") == "alive"
     assert mq.stats()["queues"]["slow"]["ready"] > 0
     assert mq.eval("[consumer.paused for consumer in state.consumers]") == "[True]"

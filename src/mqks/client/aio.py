@@ -150,11 +150,11 @@ class AsyncClient:
     def __init__(self, url: str | None = None, **options: Unpack[OptionWords]) -> None:
         self.address = find_address(url)
         self._options = Options(**options)
+        self._driver = AsyncDriver(self.address, self._options)
+        self._session = self._driver.session
 
     async def start(self) -> Self:
         """Returns when the connection stands."""
-        self._driver = AsyncDriver(self.address, self._options)
-        self._session = self._driver.session
         await self._driver.start()
         return self
 
@@ -229,7 +229,7 @@ class AsyncClient:
         self, event: Mapping[str, Any], *, confirm: bool = False, once: bool | str = False, id: str | None = None
     ) -> str:
         """The SEVX way to publish: an event is a JSON object. Answers its id, as publish does."""
-        text, session = json.dumps(event), self._session
+        text, session = json.dumps(event, allow_nan=False), self._session
         await self._driver.room()
         if confirm or once:
             flag = verbs.once_flag(once, id is not None, session.scope)

@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 
 from mqks.client.address import Address
 from mqks.client.errors import BufferFull, ConnectionLost, MqksError
-from mqks.client.options import CONNECT_SECONDS, Options, unreachable
+from mqks.client.liveness import is_held_back
+from mqks.client.options import CONNECT_SECONDS, Options, tell, unreachable
 from mqks.client.session import Session, log
 from mqks.client.wanted import Wanted
 
@@ -23,8 +24,9 @@ class AsyncDriver(asyncio.Protocol):
         self.address = address
         self.options = options
         self.session = Session()
-        self.closed: MqksError | None = None
-        self.loop = asyncio.get_running_loop()
+        self.closed: MqksError | None = ConnectionLost(
+            "this client was not started: use `async with`, or await start()"
+        )
         self._transport: asyncio.Transport | None = None
         self._writable = True
         self._flushing = False
@@ -34,6 +36,8 @@ class AsyncDriver(asyncio.Protocol):
 
     async def start(self) -> None:
         """Returns when the first connection stands."""
+        self.loop = asyncio.get_running_loop()
+        self.closed = None
         until = self.loop.time() + self.options.connect_timeout
         while not self.session.connected:
             try:
@@ -72,8 +76,8 @@ class AsyncDriver(asyncio.Protocol):
         raise self.closed
 
     async def ask(self, request: str) -> str:
-        answer: asyncio.Future[str] = self.loop.create_future()
         self.check_open()
+        answer: asyncio.Future[str] = self.loop.create_future()
         id = self.session.ask(request, resolve(answer))
         self.flush_soon()
         try:
@@ -116,16 +120,18 @@ class AsyncDriver(asyncio.Protocol):
                         await self._down.wait()
                 self._beat()
             log.warning("connection to %s lost, reconnecting", self.address)
-            self.options.on_disconnect()
+            tell(self.options.on_disconnect)
             while not self.session.connected:
                 await asyncio.sleep(self.session.connect_failed())
                 with contextlib.suppress(OSError):
                     await self._connect()
             log.info("connected to %s again", self.address)
-            self.options.on_reconnect()
+            tell(self.options.on_reconnect)
 
     def _beat(self) -> None:
-        if self.session.connected and not self.session.tick():
+        if self._transport is not None and not self.session.tick():
+            if is_held_back(self._transport.get_extra_info("socket")):
+                return
             log.warning("%s does not answer", self.address)
             self._give_up()
         self.flush()

@@ -214,7 +214,7 @@ class Client:
         self, event: Mapping[str, Any], *, confirm: bool = False, once: bool | str = False, id: str | None = None
     ) -> str:
         """The SEVX way to publish: an event is a JSON object. Answers its id, as publish does."""
-        text, driver, session = json.dumps(event), self._driver, self._session
+        text, driver, session = json.dumps(event, allow_nan=False), self._driver, self._session
         flag = verbs.once_flag(once, id is not None, session.scope)
         answers = Answers(driver) if confirm or once else None
         with driver.lock:

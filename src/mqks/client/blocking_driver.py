@@ -17,7 +17,8 @@ from typing import Generic, TypeVar
 
 from mqks.client.address import Address
 from mqks.client.errors import BufferFull, ConnectionLost, MqksError, Refused
-from mqks.client.options import CONNECT_SECONDS, Options, unreachable
+from mqks.client.liveness import is_held_back
+from mqks.client.options import CONNECT_SECONDS, Options, tell, unreachable
 from mqks.client.session import Session, log
 from mqks.client.wanted import Wanted
 
@@ -149,18 +150,33 @@ class BlockingDriver:
             self.flush()
 
     def _run(self) -> None:
+        try:
+            self._keep()
+        except Exception as error:
+            log.exception("the client of %s ends, by a fault of its own", self.address)
+            with self.lock:
+                self.closed = MqksError(f"this client has ended, by a fault of its own: {error!r}")
+                self._give_up()
+                self.session.end(self.closed)
+                self._room.notify_all()
+
+    def _tell(self, hook: Callable[[], object]) -> None:
+        """The user's code, in a thread that the connection does not need."""
+        threading.Thread(target=tell, args=(hook,), daemon=True).start()
+
+    def _keep(self) -> None:
         while not self._stopping.is_set():
             self._serve()
             if self._stopping.is_set():
                 return
             log.warning("connection to %s lost, reconnecting", self.address)
-            _apart(self.options.on_disconnect)
+            self._tell(self.options.on_disconnect)
             while self._socket is None and not self._stopping.wait(self.session.connect_failed()):
                 with contextlib.suppress(OSError):
                     self._connect()
             if self._socket is not None:
                 log.info("connected to %s again", self.address)
-                _apart(self.options.on_reconnect)
+                self._tell(self.options.on_reconnect)
 
     def _serve(self) -> None:
         """Until the connection is gone."""
@@ -187,7 +203,7 @@ class BlockingDriver:
                         self.session.unwant(self.leaving.popleft())
                     if time.monotonic() >= beat and self._socket is not None:
                         beat = time.monotonic() + self.options.keep_alive
-                        self._beat()
+                        self._beat(connection)
                     self.flush()
 
     def _read(self, connection: socket.socket) -> None:
@@ -207,8 +223,8 @@ class BlockingDriver:
                 log.error("%s does not speak as a broker does: %s", self.address, error)
                 self._give_up()
 
-    def _beat(self) -> None:
-        if not self.session.tick():
+    def _beat(self, connection: socket.socket) -> None:
+        if not self.session.tick() and not is_held_back(connection):
             log.warning("%s does not answer", self.address)
             self._give_up()
 
@@ -339,11 +355,6 @@ class Stream(Generic[T]):
 
 
 _open: "weakref.WeakSet[BlockingDriver]" = weakref.WeakSet()
-
-
-def _apart(call: Callable[[], object]) -> None:
-    """The user's code, in a thread that the connection does not need."""
-    threading.Thread(target=call, daemon=True).start()
 
 
 def _forked() -> None:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from mqks.client.blocking import Client, Consumer, Message
-from mqks.client.options import OptionWords
+from mqks.client.options import OptionWords, tell
 from mqks.dtid import Ids
 
 log = logging.getLogger("mqks.client")
@@ -102,12 +102,12 @@ class _Original:
                 table.clear()
 
     def _tell_disconnect(self) -> None:
-        for tell in list(self._on_disconnect.values()):
-            _safely(tell)
+        for hook in list(self._on_disconnect.values()):
+            tell(hook)
 
     def _tell_reconnect(self) -> None:
-        for consumer_id, tell in list(self._on_reconnect.items()):
-            _safely(tell, consumer_id, consumer_id)
+        for consumer_id, hook in list(self._on_reconnect.items()):
+            tell(partial(hook, consumer_id, consumer_id))
 
     def publish(self, event: str, data: object, confirm: bool = False) -> None:
         self.client().publish(event, data if isinstance(data, str | bytes) else str(data), confirm=confirm)
@@ -175,13 +175,6 @@ class _Original:
 
     def evaluate(self, code: str, worker: int = 0) -> str:
         return self.client().request("_eval", f"--worker={worker} {code}")
-
-
-def _safely(call: Callable[..., object], *words: str) -> None:
-    try:
-        call(*words)
-    except Exception:
-        log.exception("%s failed", call)
 
 
 _original = _Original()

@@ -53,7 +53,7 @@ def to_text(data: object) -> str:
     elif isinstance(data, bytes | bytearray | memoryview):
         text = bytes(data).decode("utf-8", "surrogateescape")
     else:
-        text = json.dumps(data, ensure_ascii=False)
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False)
     text.encode("utf-8", "surrogateescape")  # half of a pair is no text, and must not get as far as the socket
     for character, name in (("\n", "a newline"), ("\t", "a TAB"), ("\0", "a NUL")):
         if character in text:

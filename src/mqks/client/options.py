@@ -1,5 +1,6 @@
 """How a client behaves, the same for both of them."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypedDict
@@ -47,6 +48,14 @@ class Options:
             raise ValueError("timeout, keep_alive and max_buffer are more than 0")
         if self.when_full not in ("wait", "error"):
             raise ValueError(f"when_full is 'wait' or 'error', not {self.when_full!r}")
+
+
+def tell(hook: Callable[[], object]) -> None:
+    """Call what the user gave: what it raises must not end the client."""
+    try:
+        hook()
+    except Exception:
+        logging.getLogger("mqks.client").exception("%s failed", hook)
 
 
 def unreachable(address: Address, error: Exception) -> ConnectionLost:

@@ -60,6 +60,7 @@ class Session:
         self._settle_id = self.new_id()
         self._heard = True
         self._unconfirmed = 0  # publishes without confirm that were put into `out`
+        self._refused = 0  # requests for which nobody waits, since the last tick
         self._arrived = 0  # so many of them were read by the broker, or were lost and said to be
 
     # What the user asks for
@@ -237,6 +238,9 @@ class Session:
         for wanted in self._wanted:
             if wanted.refused:
                 self._state(wanted)
+        if self._refused > 1:
+            log.warning("the broker refused more requests or messages for which nobody waits: %d", self._refused - 1)
+        self._refused = 0
         self._ping()
         return True
 
@@ -331,7 +335,9 @@ class Session:
         elif wanted:
             self._refuse(wanted, data)
         else:
-            log.warning("the broker refused the request or message %s: error %s; its log says why", id, data)
+            self._refused += 1
+            if self._refused == 1:  # of many only the number is told, with the next tick
+                log.warning("the broker refused the request or message %s: error %s; its log says why", id, data)
 
     def _refuse(self, wanted: Wanted, error_id: str) -> None:
         error = Refused(wanted.request(), error_id)

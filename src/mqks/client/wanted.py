@@ -215,6 +215,7 @@ class WantedHistory(Wanted):
         self._left = limit
         self._page = 0
         self._to = to
+        self._asked_again = False
         self._follow = follow
         self._flags = [f"--to={to}"] * (to is not None) + ["--follow"] * follow
         self._flags += [f"--events={','.join(events)}"] * bool(events)
@@ -236,6 +237,7 @@ class WantedHistory(Wanted):
             return None
         self._seen = position
         self._start = place
+        self._asked_again = False
         self._page -= 1
         if self._left is not None:
             self._left -= 1
@@ -245,7 +247,8 @@ class WantedHistory(Wanted):
         return f"delete_consumer {self.id}"
 
     def _end(self, place: str) -> None:
-        """Of a page, of all, or of a broker that stops; with follow, one that does not stop says the same once more."""
+        """Of a page, of all, or of a broker that stops: with follow it is asked again, which one that stops no longer
+        answers, and which is answered so once more if it is the end."""
         where, self._start = self._start, place
         if where == "latest":
             self.restate = True
@@ -253,10 +256,14 @@ class WantedHistory(Wanted):
             self.finished = True
         elif not self._page:
             self.paused = True
-        elif where != place:
-            self.restate = True
+        elif not self._asked_again:
+            self.restate = self._asked_again = True
         else:
             self.finished = self._to is not None
+
+    def lost(self) -> None:
+        super().lost()
+        self._asked_again = False
 
 
 def _nothing() -> None:
