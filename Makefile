@@ -5,7 +5,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-CORE := $(wildcard src/mqks/core/*.pyx src/mqks/core/*.pxd) setup.py
+CORE := $(wildcard src/mqks/*/*.pyx src/mqks/*/*.pxd) setup.py
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -47,7 +47,7 @@ bench: install  ## measure beside NATS, Redis and a plain copy (ARGS="--quick" f
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## remove what was built and installed
-	rm -rf .venv build dist src/mqks.egg-info src/mqks/core/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist src/mqks.egg-info src/mqks/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/tools.stamp: pyproject.toml constraints.txt
 	@echo "setting up .venv (about a minute the first time)"

@@ -1,4 +1,4 @@
-"""Builds the compiled core; all else about the package is in pyproject.toml.
+"""Builds what is compiled, the core and the client's part for each message; all else about the package is in pyproject.toml.
 
 MQKS_SANITIZE=1 builds it with AddressSanitizer and UBSan, for `make test-asan`.
 """
@@ -16,8 +16,13 @@ link = ["-fsanitize=address,undefined"] if sanitize else []
 setup(
     ext_modules=cythonize(
         [
-            Extension(f"mqks.core.{source.stem}", [str(source)], extra_compile_args=flags, extra_link_args=link)
-            for source in sorted(Path("src/mqks/core").glob("*.pyx"))
+            Extension(
+                f"mqks.{source.parent.name}.{source.stem}",
+                [str(source)],
+                extra_compile_args=flags,
+                extra_link_args=link,
+            )
+            for source in sorted(Path("src/mqks").glob("*/*.pyx"))
         ],
         language_level=3,
         build_dir="build/cython",

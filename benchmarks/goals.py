@@ -16,6 +16,7 @@ class Metric:
 METRICS = [
     Metric("rate", "delivered", "/s"),
     Metric("cpu_us", "server CPU", "µs/msg"),
+    Metric("client_cpu_us", "client CPU", "µs/msg"),
     Metric("p50_us", "latency p50", "µs"),
     Metric("p99_us", "latency p99", "µs"),
     Metric("connection_bytes", "memory per connection", "B"),
@@ -35,21 +36,23 @@ METRICS = [
 
 @dataclass(frozen=True)
 class Goal:
-    """MQKS's number, divided by the peer's where there is a peer, is at least or at most `limit`."""
+    """Our number, divided by the peer's where there is a peer, is at least or at most `limit`."""
 
     scenario: str
     metric: str
     peer: str | None
     at_least: bool
     limit: float
+    family: str = "MQKS"
 
     def text(self) -> str:
         sign = "≥" if self.at_least else "≤"
-        return f"{sign} {self.limit:g}x {self.peer}" if self.peer else f"{sign} {self.limit:,.0f}"
+        limit = f"{self.limit:g}x {self.peer}" if self.peer else f"{self.limit:,.0f}"
+        return f"{sign} {limit}" if self.family == "MQKS" else f"{self.family} {sign} {limit}"
 
     def met(self, medians: Mapping[str, Mapping[str, float]]) -> bool | None:
         """From family → metric → median; None when one of the two was not measured."""
-        ours = medians.get("MQKS", {}).get(self.metric)
+        ours = medians.get(self.family, {}).get(self.metric)
         theirs = medians.get(self.peer, {}).get(self.metric) if self.peer else 1.0
         if ours is None or not theirs:
             return None
@@ -62,6 +65,10 @@ def like_one_to_one(scenario: str) -> list[Goal]:
         Goal(scenario, "rate", "copy", True, 0.6),
         Goal(scenario, "cpu_us", "NATS", False, 0.25),
     ]
+
+
+def like_a_client(scenario: str, metric: str) -> list[Goal]:
+    return [Goal(scenario, metric, "NATS", True, 5, family) for family in ("MQKS", "MQKS blocking")]
 
 
 GOALS = [
@@ -83,4 +90,9 @@ GOALS = [
     Goal("recovery", "start_s", None, False, 10),
     Goal("drain", "peak_mib", None, False, 320),
     Goal("history", "history_rate", None, True, 1e6),
+    Goal("client-publish", "taken_rate", None, True, 300_000),
+    *like_a_client("client-publish", "taken_rate"),
+    *like_a_client("client-consume", "rate"),
+    *like_a_client("client-confirmed", "confirmed_rate"),
+    *like_a_client("client-manual", "rate"),
 ]

@@ -16,6 +16,7 @@ from benchmarks.scenarios import SCENARIOS
 COLOURS = {
     "MQKS": "#d1495b",
     "MQKS memory": "#e9a6b0",
+    "MQKS blocking": "#e07a5f",
     "copy": "#b8b8b8",
     "NATS": "#2e86ab",
     "Redis": "#6a994e",
@@ -55,6 +56,16 @@ PLOTS: list[tuple[str, str, Bars]] = [
             ("confirmed", "confirmed_rate"),
             ("drain", "drain_rate"),
             ("history", "history_rate"),
+        ],
+    ),
+    (
+        "clients",
+        "Python clients, messages per second (more is better)",
+        [
+            ("client-publish", "taken_rate"),
+            ("client-consume", "rate"),
+            ("client-confirmed", "confirmed_rate"),
+            ("client-manual", "rate"),
         ],
     ),
 ]

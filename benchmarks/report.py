@@ -12,9 +12,9 @@ from pathlib import Path
 
 from benchmarks.goals import GOALS, METRICS, Metric
 from benchmarks.measure import Metrics
-from benchmarks.scenarios import Scenario
+from benchmarks.scenarios import PARTS, Scenario
 
-FAMILIES = ["MQKS", "MQKS memory", "copy", "NATS", "Redis", "Redis everysec"]
+FAMILIES = ["MQKS", "MQKS memory", "MQKS blocking", "copy", "NATS", "Redis", "Redis everysec"]
 
 
 @dataclass
@@ -67,18 +67,18 @@ def verdicts(scenario: str, metric: Metric, of: dict[str, Metrics]) -> str:
 
 
 def table(scenarios: Sequence[Scenario], results: Sequence[Result]) -> str:
-    """Two tables, since with the journal there are other columns."""
-    parts = [part(durable, [s for s in scenarios if s.durable == durable], results) for durable in (False, True)]
+    """A table per part, since each has other columns."""
+    parts = [part(name, [s for s in scenarios if s.part == name], results) for name in PARTS]
     return "\n".join([*parts, *footnotes(results)])
 
 
-def part(durable: bool, scenarios: Sequence[Scenario], results: Sequence[Result]) -> str:
+def part(name: str, scenarios: Sequence[Scenario], results: Sequence[Result]) -> str:
     if not scenarios:
         return ""
     found = medians(results)
     measured = {result.family for s in scenarios for result in results if result.scenario == s.name}
     families = [family for family in FAMILIES if family in measured]
-    rows = [["with the journal" if durable else "in memory", "metric", *families, "goal"]]
+    rows = [[name, "metric", *families, "goal"]]
     for scenario in scenarios:
         of, title = found.get(scenario.name, {}), f"{scenario.name}: {scenario.title}"
         for metric in METRICS:

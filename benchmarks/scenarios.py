@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.contenders.base import Contender
+from benchmarks.contenders.clients import MqksAsyncio, MqksBlocking, NatsPy, NatsPyStream, RedisPy, RedisPyStream
 from benchmarks.contenders.copy import Copy
 from benchmarks.contenders.mqks import Mqks, MqksDurable, MqksMemory, MqksSmall
 from benchmarks.contenders.nats import JetStream, JetStreamFile, Nats
@@ -20,10 +21,12 @@ from benchmarks.measure import (
     many_queues,
     throughput,
 )
+from benchmarks.measure_clients import client_acked, client_confirmed, client_consume, client_publish
 from benchmarks.measure_journal import acked_if_it_can, confirmed, drain, history, recovery
 from benchmarks.payload import Layout, Load, shuffled
 
 Counts = Mapping[type[Contender], int]
+MEMORY, JOURNAL, CLIENTS = PARTS = ["in memory", "with the journal", "Python clients"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Scenario:
     load: Load
     messages: Counts
     scaled: bool = True  # a memory scenario keeps its size whatever the scale
-    durable: bool = False  # MQKS with its journal
+    part: str = MEMORY  # of the report: a table of its own, with its own columns
 
 
 ONE: Layout = (((b"q1", (b"e1",)),),)
@@ -128,7 +131,7 @@ SCENARIOS = [
         throughput,
         Load(128, ONE),
         {MqksDurable: 6 * M, MqksMemory: 6 * M, Nats: 2 * M},
-        durable=True,
+        part=JOURNAL,
     ),
     Scenario(
         "journal-manual",
@@ -136,7 +139,7 @@ SCENARIOS = [
         acked_if_it_can,
         Load(128, ONE, distinct=True),
         {MqksDurable: 2 * M, MqksMemory: 2 * M, Nats: 2 * M},
-        durable=True,
+        part=JOURNAL,
     ),
     Scenario(
         "confirmed",
@@ -144,11 +147,43 @@ SCENARIOS = [
         confirmed,
         Load(128, ONE),
         {MqksDurable: 1 * M, JetStreamFile: 300 * K, RedisAlways: 100 * K, RedisEverysec: 500 * K},
-        durable=True,
+        part=JOURNAL,
     ),
-    Scenario("recovery", "10,000,000 x 128 B queued", recovery, Load(128, ONE), {MqksDurable: 10 * M}, durable=True),
+    Scenario("recovery", "10,000,000 x 128 B queued", recovery, Load(128, ONE), {MqksDurable: 10 * M}, part=JOURNAL),
     Scenario(
-        "drain", "5 GB of 128 B queued, --max-memory=256M", drain, Load(128, ONE), {MqksSmall: 33 * M}, durable=True
+        "drain", "5 GB of 128 B queued, --max-memory=256M", drain, Load(128, ONE), {MqksSmall: 33 * M}, part=JOURNAL
     ),
-    Scenario("history", "2,000,000 x 128 B read back", history, Load(128, ONE), {MqksDurable: 2 * M}, durable=True),
+    Scenario("history", "2,000,000 x 128 B read back", history, Load(128, ONE), {MqksDurable: 2 * M}, part=JOURNAL),
+    Scenario(
+        "client-publish",
+        "published one by one, 128 B",
+        client_publish,
+        Load(128, ONE),
+        {MqksAsyncio: 500 * K, MqksBlocking: 300 * K, NatsPy: 200 * K, RedisPy: 100 * K},
+        part=CLIENTS,
+    ),
+    Scenario(
+        "client-consume",
+        "auto-ack, 128 B",
+        client_consume,
+        Load(128, ONE),
+        {MqksAsyncio: 500 * K, MqksBlocking: 500 * K, NatsPy: 100 * K, RedisPy: 400 * K},
+        part=CLIENTS,
+    ),
+    Scenario(
+        "client-confirmed",
+        "each message confirmed, window 1,000, 128 B",
+        client_confirmed,
+        Load(128, ONE),
+        {MqksAsyncio: 200 * K, MqksBlocking: 200 * K, NatsPyStream: 30 * K, RedisPy: 100 * K},
+        part=CLIENTS,
+    ),
+    Scenario(
+        "client-manual",
+        "manual ack, up to 1,000 unacked, 128 B",
+        client_acked,
+        Load(128, ONE, distinct=True),
+        {MqksAsyncio: 300 * K, MqksBlocking: 300 * K, NatsPyStream: 50 * K, RedisPyStream: 50 * K},
+        part=CLIENTS,
+    ),
 ]

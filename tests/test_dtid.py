@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqks.dtid import ALPHABET, SUFFIXES, Dtids, Ids
+from mqks.dtid import ALPHABET, SUFFIXES, Dtids
 
 NOW = 1_483_228_799.123456  # 2016-12-31 23:59:59.123456 UTC
 FORM = re.compile(rb"[0-9]{20}[0-9a-zA-Z]{4}")
@@ -89,21 +89,3 @@ def test_after_a_jump_back_time_stands_until_the_clock_is_there_again() -> None:
 
 def test_two_makers_at_the_same_moment_differ_by_chance() -> None:
     assert made([NOW], random.Random(1)) != made([NOW], random.Random(2))
-
-
-def test_ids_of_a_client_grow_whatever_the_clock_does() -> None:
-    times = iter([1.0] * 9000 + [0.5] * 9000 + [2.0])
-    ids = Ids(lambda: next(times), random.Random(1))
-    made = [ids() for _ in range(18_001)]
-    assert made == sorted(set(made))
-    assert all(len(id) == 24 and id.isalnum() for id in made)
-    assert made[0].startswith("19700101000001000000")
-    assert made[-1].startswith("19700101000002000000")
-
-
-def test_ids_of_a_client_tell_the_time() -> None:
-    now = 1_000_000.0
-    ids = Ids(lambda: now)
-    ids()
-    now += 60
-    assert datetime.strptime(ids()[:20], "%Y%m%d%H%M%S%f").replace(tzinfo=UTC).timestamp() == now

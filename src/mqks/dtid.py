@@ -1,8 +1,7 @@
 """Ids that sort by time: 20 digits of UTC down to the microsecond, and 4 characters for what falls into one."""
 
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -45,30 +44,3 @@ class Dtids:
             self._text = (EPOCH + timedelta(seconds=second)).strftime("%Y%m%d%H%M%S")
         first, last = divmod(self._suffix, len(PAIRS))
         return f"{self._text}{microseconds:06d}{PAIRS[first]}{PAIRS[last]}".encode()
-
-
-class Ids:
-    """Dtids as text for a client that makes many: those of one millisecond share a reading of the clock."""
-
-    SHARED = 0.001  # seconds
-
-    def __init__(self, wall: Callable[[], float] = time.time, rng: random.Random | None = None) -> None:
-        self._wall = wall
-        self._rng = rng or random.Random()
-        self._microsecond = 0
-        self._until = 0.0
-        self._head = ""
-        self._tails: Iterator[str] = iter(())
-
-    def __call__(self) -> str:
-        now = self._wall()
-        tail = next(self._tails, "") if now < self._until else ""
-        return self._head + tail if tail else self._begin(now)
-
-    def _begin(self, now: float) -> str:
-        self._until = now + self.SHARED
-        self._microsecond = max(int(now * 1_000_000), self._microsecond + 1)
-        at = EPOCH + timedelta(microseconds=self._microsecond)
-        self._head = f"{at:%Y%m%d%H%M%S%f}{self._rng.choice(PAIRS)}"
-        self._tails = iter(PAIRS)
-        return self._head + next(self._tails)

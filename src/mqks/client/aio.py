@@ -9,54 +9,38 @@ async with mqks.connect() as mq:
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from mqks.client import verbs
 from mqks.client.address import find_address
-from mqks.client.aio_driver import AsyncDriver, Stream, resolve
+from mqks.client.aio_driver import Answers, AsyncDriver, Stream, resolve
 from mqks.client.errors import MqksError, Refused
-from mqks.client.message import Message, Record
+from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
 from mqks.client.session import Done, log
 from mqks.client.verbs import Outgoing, Place
 from mqks.client.wanted import Wanted, WantedConsumer, WantedHistory, WantedReceiver
+from mqks.client.wire import Message
 
 PIECE = 64 << 10  # bytes that are worth a send of their own
 WINDOW = 1000  # confirms of publish_many that may be missing at a time
-
-
-class Settled(Awaitable[bool]):
-    """What ack and reject answer without confirm: may be awaited, need not be."""
-
-    def __init__(self, sent: bool) -> None:
-        self._sent = sent
-
-    def __bool__(self) -> bool:
-        return self._sent
-
-    def __await__(self) -> Generator[Any, None, bool]:
-        return self._sent
-        yield
-
-
-SENT, STALE = Settled(True), Settled(False)
 
 
 class AsyncMessage(Message):
     """A message that is settled by `message.ack()`; with confirm that is to be awaited."""
 
     __slots__ = ()
-    consumer: "AsyncConsumer"
+    stream: "Stream[AsyncMessage]"
 
     def ack(self, confirm: bool = False) -> Awaitable[bool]:
         """True: sent, and with confirm safe. False: its connection is gone, and the broker gives it again."""
-        return self.consumer.settle(self, "ack", confirm)
+        return self.stream.settle(self, "ack", confirm)
 
     def reject(self, confirm: bool = False) -> Awaitable[bool]:
         """Back to the queue's tail with retry + 1; answers as ack does."""
-        return self.consumer.settle(self, "reject", confirm)
+        return self.stream.settle(self, "reject", confirm)
 
 
 class AsyncConsumer:
@@ -67,6 +51,7 @@ class AsyncConsumer:
     ) -> None:
         self._driver = driver
         self._wanted = wanted
+        self._manual_ack = wanted.manual_ack
         self._stream = stream
 
     @property
@@ -87,25 +72,19 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> AsyncMessage:
-        while (message := await self._stream.get()) is not None:
-            if not self._wanted.is_stale(message):
-                message.consumer = self
+        items = self._stream.items
+        while items or await self._stream.more():
+            message = items.popleft()
+            if not (self._manual_ack and self._wanted.is_stale(message)):
+                message.stream = self._stream
                 return message
         raise StopAsyncIteration
 
-    def settle(self, message: AsyncMessage | None, action: str, confirm: bool) -> Awaitable[bool]:
-        session = self._driver.session
-        answer: asyncio.Future[str] | None = self._driver.loop.create_future() if confirm else None
-        if not session.settle(self._wanted, message, action, resolve(answer) if answer else None):
-            return STALE
-        self._driver.flush_soon()
-        return asyncio.ensure_future(_confirmed(answer)) if answer else SENT
-
     def ack_all(self, confirm: bool = False) -> Awaitable[bool]:
-        return self.settle(None, "ack", confirm)
+        return self._stream.settle(None, "ack", confirm)
 
     def reject_all(self, confirm: bool = False) -> Awaitable[bool]:
-        return self.settle(None, "reject", confirm)
+        return self._stream.settle(None, "reject", confirm)
 
     async def delete_queue(self) -> None:
         """Delete the queue, and with it this consumer; what was delivered can still be taken."""
@@ -137,11 +116,6 @@ class AsyncConsumer:
 def _leave(driver: AsyncDriver, wanted: Wanted) -> None:
     driver.session.unwant(wanted)
     driver.flush()
-
-
-async def _confirmed(answer: "asyncio.Future[str]") -> bool:
-    await answer
-    return True
 
 
 class AsyncClient:
@@ -206,24 +180,31 @@ class AsyncClient:
     ) -> list[str]:
         """Publish them all and answer their ids. With confirm, all are safe when this returns, except those that the
         broker refused: `on_refused` is told of each at the end; without it, the first one is raised."""
-        if not (confirm or once):
-            return [await self.publish(event, data, id=next(iter(id), None)) for event, data, *id in messages]
-        answers: list[asyncio.Future[str]] = []
+        driver, session, answers = self._driver, self._session, Answers(self._driver)
+        done = answers.done if confirm or once else None
+        sent = []
         try:
-            for event, data, *id in messages:
-                if self._driver.closed or self._session.size >= PIECE:
-                    await self._driver.room()
-                if len(answers) >= WINDOW and len(answers) % (WINDOW // 2) == 0:
-                    await asyncio.wait([answers[-WINDOW // 2]])
-                answers.append(self._publish(event, data, next(iter(id), None), once))
+            for event, data, *given in messages:
+                if driver.closed or session.size >= PIECE:
+                    await driver.room()
+                id = given[0] if given else None
+                flag = verbs.once_flag(once, id is not None, session.scope) if once else ""
+                sent.append(session.publish(event, data, id, done, flag))
+                if done:
+                    answers.missing += 1
+                    if answers.missing >= WINDOW:
+                        await answers.wait(WINDOW // 2)
+        except asyncio.CancelledError:
+            for id in sent:
+                session.forget(id)
+            raise
         finally:
-            results = await asyncio.gather(*answers, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Refused) and on_refused:
-                on_refused(result)
-            elif isinstance(result, BaseException):
-                raise result
-        return [result.id if isinstance(result, Refused) else str(result) for result in results]
+            await answers.wait()
+        for error in answers.errors:
+            if not (on_refused and isinstance(error, Refused)):
+                raise error
+            on_refused(error)
+        return sent
 
     async def send(
         self, event: Mapping[str, Any], *, confirm: bool = False, once: bool | str = False, id: str | None = None
@@ -344,8 +325,8 @@ class AsyncClient:
         )
         stream.open(wanted)
         try:
-            while (record := await stream.get()) is not None:
-                yield record
+            while stream.items or await stream.more():
+                yield stream.items.popleft()
         finally:
             self._session.unwant(wanted)
 

@@ -17,27 +17,27 @@ from mqks.client import verbs
 from mqks.client.address import find_address
 from mqks.client.blocking_driver import PIECE, Answers, BlockingDriver, Stream
 from mqks.client.errors import MqksError, Refused
-from mqks.client.message import Message as AnyMessage
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
 from mqks.client.session import log
 from mqks.client.verbs import Outgoing, Place
 from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver
+from mqks.client.wire import Message as AnyMessage
 
 WINDOW = 1000  # confirms of publish_many that may be missing at a time
 
 
 class Message(AnyMessage):
     __slots__ = ()
-    consumer: "Consumer"
+    stream: "Stream[Message]"
 
     def ack(self, confirm: bool = False) -> bool:
         """True: sent, and with confirm safe. False: its connection is gone, and the broker gives it again."""
-        return self.consumer.settle(self, "ack", confirm)
+        return self.stream.settle(self, "ack", confirm)
 
     def reject(self, confirm: bool = False) -> bool:
         """Back to the queue's tail with retry + 1; answers as ack does."""
-        return self.consumer.settle(self, "reject", confirm)
+        return self.stream.settle(self, "reject", confirm)
 
 
 class Consumer:
@@ -49,6 +49,7 @@ class Consumer:
     ) -> None:
         self._driver = driver
         self._wanted = wanted
+        self._manual_ack = wanted.manual_ack
         self._stream = stream
 
     @property
@@ -82,28 +83,23 @@ class Consumer:
             return None
 
     def _take(self, timeout: float | None) -> Message | None:
-        while (message := self._stream.get(timeout)) is not None:
-            if not self._wanted.is_stale(message):
-                message.consumer = self
-                break
-        return message
-
-    def settle(self, message: Message | None, action: str, confirm: bool) -> bool:
-        driver = self._driver
-        answers = Answers(driver) if confirm else None
-        with driver.lock:
-            sent = driver.session.settle(self._wanted, message, action, answers.done if answers else None)
-            driver.flush_soon()
-            if answers and sent:
-                answers.add("")
-                answers.wait()
-        return sent
+        items = self._stream.items
+        while True:
+            try:
+                message = items.popleft()
+            except IndexError:  # by now: other threads may take from it too
+                if not self._stream.more(timeout):
+                    return None
+                continue
+            if not (self._manual_ack and self._wanted.is_stale(message)):
+                message.stream = self._stream
+                return message
 
     def ack_all(self, confirm: bool = False) -> bool:
-        return self.settle(None, "ack", confirm)
+        return self._stream.settle(None, "ack", confirm)
 
     def reject_all(self, confirm: bool = False) -> bool:
-        return self.settle(None, "reject", confirm)
+        return self._stream.settle(None, "reject", confirm)
 
     def delete_queue(self) -> None:
         """Delete the queue, and with it this consumer; what was delivered can still be taken."""
@@ -189,21 +185,23 @@ class Client:
     ) -> list[str]:
         """Publish them all and answer their ids. With confirm, all are safe when this returns, except those that the
         broker refused: `on_refused` is told of each at the end; without it, the first one is raised."""
+        driver, session, answers = self._driver, self._session, Answers(self._driver)
         if not (confirm or once):
             return [self.publish(event, data, id=next(iter(id), None)) for event, data, *id in messages]
-        answers, scope = Answers(self._driver), self._session.scope
         answers.refused = [] if on_refused else None
         try:
             for event, data, *given in messages:
-                id = next(iter(given), None)
-                flag = verbs.once_flag(once, id is not None, scope)
-                with self._driver.lock:
-                    if self._driver.closed or self._session.size >= PIECE:
-                        self._driver.room()
-                    answers.wait(WINDOW - 1)
-                    answers.add(self._session.publish(event, data, id, answers.done, flag))
+                id = given[0] if given else None
+                flag = verbs.once_flag(once, id is not None, session.scope) if once else ""
+                with driver.lock:
+                    if driver.closed or session.size >= PIECE:
+                        driver.flush()
+                        driver.room()
+                    if answers.missing >= WINDOW:
+                        answers.wait(WINDOW // 2)
+                    answers.add(session.publish(event, data, id, answers.done, flag))
         finally:
-            with self._driver.lock:
+            with driver.lock:
                 answers.wait()
         if on_refused:
             for refused in answers.refused or ():
@@ -333,8 +331,8 @@ class Client:
         )
         stream.open(wanted)
         try:
-            while (record := stream.get()) is not None:
-                yield record
+            while stream.items or stream.more():
+                yield stream.items.popleft()
         finally:
             with self._driver.lock:
                 self._session.unwant(wanted)

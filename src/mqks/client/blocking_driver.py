@@ -21,11 +21,14 @@ from mqks.client.liveness import is_held_back
 from mqks.client.options import CONNECT_SECONDS, Options, tell, unreachable
 from mqks.client.session import Session, log
 from mqks.client.wanted import Wanted
+from mqks.client.wire import Message
 
 T = TypeVar("T")
 
 PIECE = 64 << 10  # bytes that are worth a send of their own
 CHUNK = 256 << 10  # bytes read at a time
+LINGER = 0.001  # seconds in which publishes that nobody waits for gather
+NEVER = float("inf")
 
 
 class BlockingDriver:
@@ -41,7 +44,8 @@ class BlockingDriver:
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
         self._woken.setblocking(False)
-        self._awake = False
+        self._flushed = 0.0  # when
+        self._due = NEVER  # when the thread is to flush
         self._stopping = threading.Event()
         self.leaving: deque[Wanted] = deque()  # those that nobody holds any more; without the lock, which may be held
         try:
@@ -110,6 +114,7 @@ class BlockingDriver:
 
     def flush(self) -> None:
         """Send what there is to send, as far as the socket takes it; the thread goes on from there."""
+        self._flushed, self._due = time.monotonic(), NEVER
         while self._socket is not None:
             if not self._unsent:
                 self._unsent = memoryview(self.session.outgoing())
@@ -124,18 +129,18 @@ class BlockingDriver:
             self._unsent = self._unsent[sent:]
 
     def flush_soon(self) -> None:
-        """To be called after something was put into the session: nothing may stay there unseen."""
-        if self.session.size >= PIECE:
+        """What comes alone leaves at once; of what comes close together, the thread sends the rest in one piece."""
+        now = time.monotonic()
+        if now >= self._flushed + LINGER or self.session.out.size >= PIECE:
             self.flush()
-        else:
+        elif self._due == NEVER:
+            self._due = now + LINGER
             self.wake()
 
     def wake(self) -> None:
         """The thread; the lock need not be held."""
-        if not self._awake:
-            self._awake = True
-            with contextlib.suppress(OSError):  # it is closed already
-                self._waker.send(b"!")
+        with contextlib.suppress(OSError):  # full, so that it wakes anyway, or closed
+            self._waker.send(b"!")
 
     # The thread
 
@@ -192,19 +197,22 @@ class BlockingDriver:
                 if wanted != watched:
                     watched = wanted
                     selector.modify(connection, watched)
-                for key, events in selector.select(max(0.0, beat - time.monotonic())):
+                ready = selector.select(max(0.0, min(beat, self._due) - time.monotonic()))
+                for key, events in ready:
                     if key.fileobj is self._woken:
                         self._woken.recv(4096)
                     elif events & selectors.EVENT_READ:
                         self._read(connection)
                 with self.lock:
-                    self._awake = False  # from here on, who has something new says so
                     while self.leaving:
                         self.session.unwant(self.leaving.popleft())
-                    if time.monotonic() >= beat and self._socket is not None:
+                        self._due = 0.0
+                    if time.monotonic() >= beat and self._socket is connection:
                         beat = time.monotonic() + self.options.keep_alive
+                        self._due = 0.0
                         self._beat(connection)
-                    self.flush()
+                    if time.monotonic() >= self._due or any(key.fileobj is connection for key, _ in ready):
+                        self.flush()
 
     def _read(self, connection: socket.socket) -> None:
         try:
@@ -242,7 +250,7 @@ class Answers:
     def __init__(self, driver: BlockingDriver) -> None:
         self._driver = driver
         self._changed = threading.Condition(driver.lock)
-        self._missing = 0
+        self.missing = 0
         self._last = ""
         self._error: MqksError | None = None
         self.asked: list[str] = []  # ids of the requests
@@ -250,11 +258,11 @@ class Answers:
 
     def add(self, id: str) -> None:
         """This request was asked, with `done` to take its answer."""
-        self._missing += 1
+        self.missing += 1
         self.asked.append(id)
 
     def done(self, result: str | MqksError) -> None:
-        self._missing -= 1
+        self.missing -= 1
         if self.refused is not None and isinstance(result, Refused):
             self.refused.append(result)
         elif isinstance(result, MqksError):
@@ -265,16 +273,16 @@ class Answers:
 
     def wait(self, missing: int = 0, timeout: float | None = None) -> str:
         """Until no more than this many are missing; answers the last one."""
-        if self._missing > missing:
+        if self.missing > missing:
             self._driver.flush()
         timeout = self._driver.options.timeout if timeout is None else timeout
-        if not self._changed.wait_for(lambda: self._missing <= missing, timeout):
+        if not self._changed.wait_for(lambda: self.missing <= missing, timeout):
             for id in self.asked:
                 self._driver.session.forget(id)
             raise TimeoutError(
                 f"no answer from {self._driver.address} in {timeout} s; what was asked may still be done"
             )
-        if self._error is not None and not self._missing:
+        if self._error is not None and not self.missing:
             raise self._error
         return self._last
 
@@ -285,7 +293,7 @@ class Stream(Generic[T]):
     def __init__(self, driver: BlockingDriver) -> None:
         self._driver = driver
         self._wanted: Wanted | None = None
-        self._items: deque[T] = deque()
+        self.items: deque[T] = deque()
         self._size = 0
         self._changed = threading.Condition(driver.lock)
         self._ready = False
@@ -301,7 +309,7 @@ class Stream(Generic[T]):
             self._driver.flush()
 
     def deliver(self, items: list[T], size: int) -> None:
-        self._items.extend(items)
+        self.items.extend(items)
         self._size += size
         self._changed.notify_all()
 
@@ -322,35 +330,38 @@ class Stream(Generic[T]):
             if self._error is not None:
                 raise self._error
 
-    def get(self, timeout: float | None = None) -> T | None:
-        """The next one; None: there will be no more. TimeoutError: there is none yet."""
-        while True:
-            try:
-                return self._items.popleft()
-            except IndexError:
-                if not self._wait(timeout):
-                    return None
-
-    def _wait(self, timeout: float | None) -> bool:
-        """For more; False: there will be none."""
+    def more(self, timeout: float | None = None) -> bool:
+        """Waits until there is something in `items`. False: there will be no more. TimeoutError: nothing came yet."""
         with self._driver.lock:
-            if self._size and not self._items:
+            if self._size and not self.items:
                 assert self._wanted is not None
                 self._driver.session.taken(self._wanted, self._size)
                 self._size = 0
                 self._driver.flush()
-            if not self._changed.wait_for(lambda: self._items or self._over, timeout):
+            if not self._changed.wait_for(lambda: self.items or self._over, timeout):
                 raise TimeoutError("nothing came in this time")
-            if self._items:
+            if self.items:
                 return True
             if self._error is not None:
                 raise self._error
             return False
 
+    def settle(self, message: Message | None, action: str, confirm: bool) -> bool:
+        """Ack or reject a message, or with None all of them."""
+        assert self._wanted is not None
+        answers = Answers(self._driver) if confirm else None
+        with self._driver.lock:
+            sent = self._driver.session.settle(self._wanted, message, action, answers.done if answers else None)
+            self._driver.flush_soon()
+            if answers and sent:
+                answers.add("")
+                answers.wait()
+        return sent
+
     def drop(self) -> int:
         """Forget what nobody has taken; answers how much it was."""
-        left = len(self._items)
-        self._items.clear()
+        left = len(self.items)
+        self.items.clear()
         return left
 
 

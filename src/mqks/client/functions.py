@@ -18,7 +18,7 @@ from typing import Any, Unpack
 
 from mqks.client.blocking import Client, Consumer, Message
 from mqks.client.options import OptionWords, tell
-from mqks.dtid import Ids
+from mqks.client.wire import Ids
 
 log = logging.getLogger("mqks.client")
 
@@ -59,9 +59,9 @@ class _Running:
         """One message, or with None all of them."""
         if msg_id is None:
             self._unsettled.clear()
-            self.consumer.settle(None, action, confirm)
+            (self.consumer.ack_all if action == "ack" else self.consumer.reject_all)(confirm)
         elif message := self._unsettled.pop(msg_id, None):
-            self.consumer.settle(message, action, confirm)
+            (message.ack if action == "ack" else message.reject)(confirm)
 
 
 class _Original:

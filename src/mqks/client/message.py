@@ -1,36 +1,7 @@
-"""What a client receives: messages of a queue, and records of the history. Data is text that gives back its bytes."""
+"""What goes to the broker as data, and what comes from its history. Messages of queues are in the compiled part."""
 
 import json
 from typing import Any, NamedTuple
-
-
-class Message:
-    """A message as a consumer got it. What settles it, `ack` and `reject`, is added by each client in its own way.
-
-    It holds its consumer, which stays one as long as anybody holds it: so a message can be settled after the loop.
-    """
-
-    __slots__ = ("consumer", "consumer_id", "data", "event", "id", "retry")
-
-    def __init__(self, id: str, event: str, data: str, retry: int, consumer_id: str) -> None:
-        self.id = id
-        self.event = event
-        self.data = data
-        self.retry = retry
-        self.consumer: Any = None  # set when it is handed to the user
-        self.consumer_id = consumer_id  # the consumer's name on the connection over which this message came
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.data)
-
-    @property
-    def bytes(self) -> bytes:
-        return self.data.encode("utf-8", "surrogateescape")
-
-    def __repr__(self) -> str:
-        retry = f", retry={self.retry}" if self.retry else ""
-        return f"<message {self.id} event={self.event}{retry} {self.data[:80]!r}>"
 
 
 class Record(NamedTuple):

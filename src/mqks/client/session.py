@@ -17,15 +17,14 @@ import random
 from collections.abc import Callable
 
 from mqks.client.errors import ConnectionLost, MqksError, Refused
-from mqks.client.message import Message, to_text
+from mqks.client.message import to_text
 from mqks.client.wanted import Wanted
-from mqks.dtid import Ids
+from mqks.client.wire import Ids, Lines, Message, Reader
 from mqks.names import is_event, is_name
 
 log = logging.getLogger("mqks.client")
 
 MOST_WAITING = 4 << 20  # bytes for one consumer that nobody has taken; beyond it is paused
-MOST_KNOWN = 10_000  # names of events that were checked
 FIRST_DELAY, LONGEST_DELAY = 0.05, 1.0  # seconds between attempts to connect
 
 Done = Callable[[str | MqksError], None]
@@ -48,71 +47,55 @@ class Session:
         self.new_id = ids or Ids()
         self.scope = f"client-{self.new_id()}-{(rng or random.Random()).getrandbits(64):016x}"
         self.connected = False
-        self.size = 0
+        self.out = Lines(self.new_id)
         self._rng = rng or random.Random()
         self._attempts = 0
-        self._out: list[str] = []
         self._rest = b""
         self._pending: dict[str, Request] = {}
         self._wanted: dict[Wanted, None] = {}
-        self._links: dict[str, Wanted] = {}
-        self._known: set[str] = set()
+        self._links: dict[bytes, Wanted] = {}
+        self._reader = Reader(self._links, self._line)
         self._settle_id = self.new_id()
         self._heard = True
-        self._unconfirmed = 0  # publishes without confirm that were put into `out`
+        self._touched: list[Wanted] = []  # those whose batch has something of the piece that is read now
         self._refused = 0  # requests for which nobody waits, since the last tick
-        self._arrived = 0  # so many of them were read by the broker, or were lost and said to be
+        self._arrived = 0  # publishes without confirm that the broker has read, or that were said to be lost
+
+    @property
+    def size(self) -> int:
+        """Of what waits to be sent."""
+        return self.out.size
 
     # What the user asks for
 
     def publish(self, event: str, data: object, id: str | None = None, done: Done | None = None, once: str = "") -> str:
         """Answers the message's id. Without `done` nobody waits. `once`: the flag `--once[=scope]`, or nothing."""
-        if event not in self._known:
-            self._check(event)
-        if (
-            type(data) is not str
-            or not data.isascii()
-            or "\n" in data
-            or "\t" in data
-            or "\0" in data
-            or data[-1:] == "\r"
-        ):
-            data = to_text(data)
-        id = self.new_id() if id is None else self._checked(id)
-        flags = "--confirm " if done else ""
-        if once:
-            flags += f"{once} "
-        self._out.append(line := f"{id} publish {flags}{event} {data}\n")
-        self.size += len(line)
-        if done is None:
-            self._unconfirmed += 1
-        else:
-            self._pending[id] = Request(line, True, done, self._unconfirmed)
-        return id
+        if done is None and id is None and not once and (sent := self.out.publish(event, data)):
+            return sent
+        if not is_event(_bytes(event)):
+            raise ValueError(f"{event!r} is no name for an event: no spaces, not -, --… or {{…, no ,retry=… at its end")
+        self.out.know(event)
+        flags = ("--confirm " if done else "") + (f"{once} " if once else "")
+        return self._put(id, f"publish {flags}{event} {to_text(data)}", done)
 
     def send(self, event: str, id: str | None = None, done: Done | None = None, once: str = "") -> str:
         """The same for SEVX, with the event as JSON."""
-        id = self.new_id() if id is None else self._checked(id)
-        self._say(id, f"send {once} {event}" if once else f"send {event}")
-        if done is None:
-            self._unconfirmed += 1
-        else:
-            self._pending[id] = Request(self._out[-1], True, done, self._unconfirmed)
-        return id
+        return self._put(id, f"send {once} {event}" if once else f"send {event}", done)
 
-    def _checked(self, id: str) -> str:
-        if not is_name(_bytes(id)):
+    def _put(self, id: str | None, request: str, done: Done | None) -> str:
+        if id is None:
+            id = self.new_id()
+        elif not is_name(_bytes(id)):
             raise ValueError(f"{id!r} is no id for a message: no spaces, and not -, --… or {{…")
-        if id in self._pending:
+        elif id in self._pending:
             raise ValueError(f"a message {id!r} waits for its confirm already")
+        line = f"{id} {request}\n"
+        if done is None:
+            self.out.put_unconfirmed(line)
+        else:
+            self.out.put(line)
+            self._pending[id] = Request(line, True, done, self.out.unconfirmed)
         return id
-
-    def _check(self, event: str) -> None:
-        if not is_event(_bytes(event)):
-            raise ValueError(f"{event!r} is no name for an event: no spaces, not -, --… or {{…, no ,retry=… at its end")
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known.add(event)
 
     def ask(self, request: str, done: Done, *, again: bool = True) -> str:
         """Action and data with one answer. `again`: may be sent once more if the connection goes before the answer."""
@@ -124,15 +107,14 @@ class Session:
             return ""
         id = self.new_id()
         self._say(id, request)
-        self._pending[id] = Request(self._out[-1], again, done, self._unconfirmed)
+        self._pending[id] = Request(f"{id} {request}\n", again, done, self.out.unconfirmed)
         return id
 
     def forget(self, id: str) -> None:
         """Nobody waits for this answer any more, so it is not asked for again. What was sent may still be done."""
         request = self._pending.pop(id, None)
-        if request and request.line in self._out:
-            self._out.remove(request.line)
-            self.size -= len(request.line)
+        if request and request.line in self.out.waiting:
+            self.out.replace(line for line in self.out.waiting if line is not request.line)
 
     def want(self, wanted: Wanted) -> None:
         self._wanted[wanted] = None
@@ -182,54 +164,33 @@ class Session:
     def made(self) -> None:
         """A connection stands: say again all that is wanted and not answered."""
         self.connected = True
-        unsent, self._out = self._out, []
+        unsent = list(self.out.waiting)
+        self.out.replace(())
         waits_in_out = {line.partition(" ")[0] for line in unsent}
         for wanted in self._wanted:
             self._state(wanted)
         again = [request.line for id, request in self._pending.items() if id not in waits_in_out]
         if repeated := sum(" publish --confirm " in line[:100] and "--once" not in line[:200] for line in again):
             log.warning("publishes without an answer that are sent again, and may arrive twice: %d", repeated)
-        self._out += again + unsent
-        self.size = sum(map(len, self._out))
+        self.out.replace([*self.out.waiting, *again, *unsent])
         self._ping()
 
     def outgoing(self) -> bytes:
         """What to send now; the transport has it from here on."""
-        if not self._out or not self.connected:
-            return b""
-        data = "".join(self._out).encode("utf-8", "surrogateescape")
-        self._out.clear()
-        self.size = 0
-        return data
+        return self.out.take() if self.out.size and self.connected else b""
 
     def received(self, data: bytes) -> None:
         self._heard = True
         self._attempts = 0
         if self._rest:
             data = self._rest + data
-        end = data.rfind(b"\n") + 1
-        self._rest = data[end:]
-        if not end:
-            return
-        links = self._links
-        touched: list[Wanted] = []
         try:
-            for line in data[: end - 1].decode("utf-8", "surrogateescape").split("\n"):
-                id, _, answer = line.partition(" ok ")
-                wanted = links.get(id)
-                if wanted is None or not answer:
-                    self._answer(line)
-                    continue
-                item = wanted.read(answer)
-                if item is None:
-                    self._heed(wanted)
-                else:
-                    if not wanted.batch:
-                        touched.append(wanted)
-                    wanted.batch.append(item)
+            end = self._reader.read(data, self._touched)
+            self._rest = data[end:]
         finally:
+            touched, self._touched = self._touched, []
             for wanted in touched:
-                self._deliver(wanted, end // len(touched))
+                self._deliver(wanted, len(data) // len(touched))
 
     def tick(self) -> bool:
         """Each keep_alive seconds; False: nothing was heard for one of them after a ping, the connection is dead."""
@@ -253,21 +214,20 @@ class Session:
             wanted.lost()
         failed = [id for id, request in self._pending.items() if not request.again]
         unanswered = [self._pending.pop(id) for id in failed]
-        self._out = [line for line in self._out if _is_publish(line) or line.partition(" ")[0] in self._pending]
-        self.size = sum(map(len, self._out))
-        unsent = sum(1 for line in self._out if line.partition(" ")[0] not in self._pending)
-        if at_risk := self._unconfirmed - unsent - self._arrived:
+        kept = [line for line in self.out.waiting if _is_publish(line) or line.partition(" ")[0] in self._pending]
+        self.out.replace(kept)
+        gone = self.out.unconfirmed - sum(1 for line in kept if line.partition(" ")[0] not in self._pending)
+        if at_risk := gone - self._arrived:
             log.warning("connection lost; publishes without confirm that may be lost with it: %d", at_risk)
-        self._arrived = self._unconfirmed - unsent
+        self._arrived = gone
         for request in unanswered:
             request.done(ConnectionLost(f"the connection went before {_shown(request.line)!r} was answered"))
 
     def end(self, error: MqksError) -> None:
         """The client closes: nobody shall wait any more."""
-        if unsent := sum(1 for line in self._out if _is_publish(line)):
+        if unsent := sum(1 for line in self.out.waiting if _is_publish(line)):
             log.warning("publishes that were never sent, since the broker was away: %d", unsent)
-        self._out.clear()
-        self.size = 0
+        self.out.replace(())
         pending, self._pending = list(self._pending.values()), {}
         for request in pending:
             request.done(error)
@@ -277,32 +237,33 @@ class Session:
     # Inside
 
     def _say(self, id: str, request: str) -> None:
-        line = f"{id} {request}\n"
-        self._out.append(line)
-        self.size += len(line)
+        self.out.put(f"{id} {request}\n")
 
     def _state(self, wanted: Wanted) -> None:
         """Ask for it; under the same id where it has one, which changes its options."""
         if not wanted.id:
             wanted.id = self.new_id()
-            self._links[wanted.id] = wanted
+            self._links[wanted.id.encode()] = wanted
         wanted.refused = False
         self._say(wanted.id, wanted.request())
 
     def _drop(self, wanted: Wanted, error: MqksError | None) -> None:
         del self._wanted[wanted]
-        self._links.pop(wanted.id, None)
+        self._links.pop(wanted.id.encode(), None)
         wanted.id = ""
         wanted.ended(error)
 
-    def _heed(self, wanted: Wanted) -> None:
-        """An answer that was for us and not for the user."""
-        if wanted.restate:
+    def _heed(self, wanted: Wanted, item: object) -> None:
+        """What came for it, or None where it was news about itself."""
+        if item is not None:
+            if not wanted.batch:
+                self._touched.append(wanted)
+            wanted.batch.append(item)
+        elif wanted.restate:
             wanted.restate = False
             self._state(wanted)
         elif wanted.finished:
-            if wanted.batch:
-                self._deliver(wanted, 0)
+            self._deliver(wanted, 0)
             self._drop(wanted, None)
         elif wanted.paused and not wanted.batch:
             self.taken(wanted, 0)  # a page ended that was taken before its end came
@@ -317,24 +278,24 @@ class Session:
             wanted.paused = True
             self._state(wanted)
 
-    def _answer(self, line: str) -> None:
-        """Of a request, or the first one of something wanted."""
+    def _line(self, line: str) -> None:
+        """A line that is no message for an MQKS consumer: an answer to a request, or of something wanted."""
         id, _, rest = line.partition(" ")
         word, _, data = rest.partition(" ")
-        wanted, request = self._links.get(id), self._pending.pop(id, None)
-        if request and request.after > self._arrived:
-            self._arrived = request.after
-        if word == "ok":
-            if wanted:
+        request = self._pending.pop(id, None)
+        if request:
+            if request.after > self._arrived:
+                self._arrived = request.after
+            request.done(data if word == "ok" else Refused(_shown(request.line), data))
+        elif wanted := self._links.get(_bytes(id)):
+            if word != "ok":
+                self._refuse(wanted, data)
+            elif not data:
                 wanted.accepted = True
                 wanted.ready()
-            elif request:
-                request.done(data)
-        elif request:
-            request.done(Refused(_shown(request.line), data))
-        elif wanted:
-            self._refuse(wanted, data)
-        else:
+            else:
+                self._heed(wanted, wanted.read(data))
+        elif word != "ok":
             self._refused += 1
             if self._refused == 1:  # of many only the number is told, with the next tick
                 log.warning("the broker refused the request or message %s: error %s; its log says why", id, data)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mqks.client.errors import MqksError
-from mqks.client.message import Message, Record
+from mqks.client.message import Record
+from mqks.client.wire import Message
 
 Deliver = Callable[[list[Any], int], None]  # what came in one piece from the socket, and how many bytes that was
 Ended = Callable[[MqksError | None], None]  # why nothing more will come; None: it was asked to end
@@ -62,6 +63,7 @@ class Wanted(ABC):
         """It came over a connection that is gone, and the broker gives it again."""
         return self.manual_ack and message.consumer_id != self.id
 
+    kind: type[Message] | None = None  # the class of its messages, where the compiled part reads them
     queue = ""
     events: Sequence[str] = ()
     add_events: Sequence[str] = ()
@@ -94,7 +96,7 @@ class WantedConsumer(Wanted):
         self.manual_ack = manual_ack
         self.prefetch = (PREFETCH if manual_ack else 0) if prefetch is None else prefetch
         self.unused = when_unused("--delete-queue-when-unused", delete_queue_when_unused)
-        self.message = message
+        self.kind = message
 
     def request(self) -> str:
         words = ["consume --confirm", self.queue, *self.events]
@@ -105,17 +107,12 @@ class WantedConsumer(Wanted):
             words.append(f"--prefetch={self.prefetch}")
         return " ".join(words)
 
-    def read(self, answer: str) -> Message | None:
-        if answer[:9] == "--update ":
-            self._learn(answer[9:].split())
-            return None
-        id, properties, data = answer.split(" ", 2)
-        event, retry = properties[6:], 0
-        if ",retry=" in event:
-            name, _, count = event.rpartition(",retry=")
-            if count.isdecimal():  # else it is a part of the name
-                event, retry = name, int(count)
-        return self.message(id, event, data, retry, self.id)
+    def read(self, answer: str) -> None:
+        """Messages are read in the compiled part: this is an --update."""
+        flag, *words = answer.split()
+        if flag != "--update":
+            raise ValueError(f"not an answer to a consumer: {answer[:100]!r}")
+        self._learn(words)
 
     def settle(self, action: str, message_id: str | None) -> str:
         return f"{action} {self.id} {message_id or '--all'}"

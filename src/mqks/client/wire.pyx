@@ -1,0 +1,271 @@
+"""What a client does for each message, compiled: making ids and lines to publish, and reading deliveries.
+
+It knows the form of a publish and of a delivery, and nothing of connections. All other lines go to the session, in
+Python. Text is UTF-8 with surrogateescape, so data that is no text comes and goes unharmed.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy
+
+import secrets
+import time
+
+cdef extern from "Python.h":
+    object PyUnicode_New(Py_ssize_t size, Py_UCS4 most)
+    void* PyUnicode_1BYTE_DATA(object text)
+    bint PyUnicode_IS_ASCII(object text)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    bint PyUnicode_CheckExact(object thing)
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int CLOCK_REALTIME
+    int clock_gettime(int clock, timespec* now)
+
+cdef const char* ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+cdef enum:
+    ID_SIZE = 24
+    SUFFIXES = 14776336         # 62 ** 4
+
+cdef Py_ssize_t MOST_KNOWN = 10_000
+
+
+cdef class Ids:
+    """Makes dtids that never decrease, whatever the clock does, and that no other call here makes again."""
+
+    cdef uint64_t microsecond
+    cdef uint64_t chance
+    cdef uint32_t suffix
+    cdef long second
+    cdef char[ID_SIZE] text
+    cdef object wall                    # a clock in place of the system's
+
+    def __init__(self, wall=None):
+        self.wall = wall
+        self.chance = secrets.randbits(63) | 1
+        self.second = -1
+
+    def __call__(self):
+        return self.make()
+
+    cdef str make(self):
+        cdef timespec now
+        cdef uint64_t microsecond
+        cdef uint32_t rest
+        cdef int at
+        if self.wall is None:
+            clock_gettime(CLOCK_REALTIME, &now)
+            microsecond = <uint64_t>now.tv_sec * 1000000 + <uint64_t>now.tv_nsec // 1000
+        else:
+            microsecond = int(self.wall() * 1000000)
+        if microsecond > self.microsecond:
+            self.microsecond = microsecond
+            self.chance ^= self.chance << 13
+            self.chance ^= self.chance >> 7
+            self.chance ^= self.chance << 17
+            self.suffix = self.chance % (SUFFIXES // 2)
+        else:
+            self.suffix += 1
+            if self.suffix == SUFFIXES:
+                self.microsecond += 1
+                self.suffix = 0
+        if <long>(self.microsecond // 1000000) != self.second:
+            self.second = self.microsecond // 1000000
+            begun = time.strftime("%Y%m%d%H%M%S", time.gmtime(self.second)).encode()
+            memcpy(self.text, PyBytes_AS_STRING(begun), 14)
+        rest = self.microsecond % 1000000
+        for at in range(19, 13, -1):
+            self.text[at] = 48 + rest % 10
+            rest //= 10
+        rest = self.suffix
+        for at in range(23, 19, -1):
+            self.text[at] = ALPHABET[rest % 62]
+            rest //= 62
+        text = PyUnicode_New(ID_SIZE, 127)
+        memcpy(PyUnicode_1BYTE_DATA(text), self.text, ID_SIZE)
+        return text
+
+
+cdef class Lines:
+    """Lines that wait to be sent."""
+
+    cdef readonly list waiting
+    cdef readonly Py_ssize_t size       # of all of them, in characters
+    cdef readonly uint64_t unconfirmed  # publishes without confirm that were ever put here
+    cdef public object new_id
+    cdef set known                      # events whose names were found good
+
+    def __init__(self, new_id):
+        self.new_id = new_id
+        self.replace([])
+        self.known = set()
+
+    def put(self, str line):
+        self.waiting.append(line)
+        self.size += len(line)
+
+    def replace(self, lines):
+        self.waiting = list(lines)
+        self.size = sum(map(len, self.waiting))
+
+    def take(self):
+        """All of them, as bytes to send."""
+        data = "".join(self.waiting).encode("utf-8", "surrogateescape")
+        self.waiting.clear()
+        self.size = 0
+        return data
+
+    def know(self, str event):
+        """A good name, which need not be looked at again."""
+        if len(self.known) >= MOST_KNOWN:
+            self.known.clear()
+        self.known.add(event)
+
+    def publish(self, str event, data):
+        """Put a publish without confirm; answers its id, or None for what has to be looked at first."""
+        if event not in self.known or not PyUnicode_CheckExact(data) or not is_plain(data):
+            return None
+        id = (<Ids>self.new_id).make() if type(self.new_id) is Ids else self.new_id()
+        line = f"{id} publish {event} {data}\n"
+        self.waiting.append(line)
+        self.size += PyUnicode_GET_LENGTH(line)
+        self.unconfirmed += 1
+        return id
+
+    def put_unconfirmed(self, str line):
+        self.put(line)
+        self.unconfirmed += 1
+
+
+cdef bint is_plain(str data) noexcept:
+    """ASCII without what a line cannot carry; what is not is looked at in Python."""
+    cdef Py_ssize_t size = PyUnicode_GET_LENGTH(data)
+    cdef const char* text
+    if not PyUnicode_IS_ASCII(data):
+        return False
+    if size == 0:
+        return True
+    text = <const char*>PyUnicode_1BYTE_DATA(data)
+    return (text[size - 1] != b"\r" and memchr(text, b"\n", size) == NULL and memchr(text, b"\t", size) == NULL
+            and memchr(text, 0, size) == NULL)
+
+
+cdef class Message:
+    """A message as a consumer got it. What settles it, `ack` and `reject`, is added by each client in its own way."""
+
+    cdef readonly str id
+    cdef readonly str event
+    cdef readonly str data
+    cdef readonly int retry
+    cdef readonly str consumer_id       # the consumer's name on the connection over which it came
+    cdef public object stream           # by which it came and is settled; set when it is handed to the user
+
+    def __init__(self, str id, str event, str data, int retry, str consumer_id):
+        self.id = id
+        self.event = event
+        self.data = data
+        self.retry = retry
+        self.consumer_id = consumer_id
+
+    @property
+    def json(self):
+        import json
+
+        return json.loads(self.data)
+
+    @property
+    def bytes(self):
+        return self.data.encode("utf-8", "surrogateescape")
+
+    def __repr__(self):
+        retry = f", retry={self.retry}" if self.retry else ""
+        return f"<message {self.id} event={self.event}{retry} {self.data[:80]!r}>"
+
+
+cdef inline str text_of(const char* start, const char* end):
+    return PyUnicode_DecodeUTF8(start, end - start, "surrogateescape")
+
+
+cdef class Reader:
+    """Reads what comes: deliveries of consumers into their batches, all other lines to `other`."""
+
+    cdef dict links                     # consumer id, as bytes → the wanted consumer; others may stand here too
+    cdef object other
+    cdef bytes properties               # of the last message: most have the same
+    cdef str event
+    cdef int retry
+
+    def __init__(self, dict links, other):
+        self.links = links
+        self.other = other
+        self.properties = b""
+
+    def read(self, bytes data, list touched):
+        """Read the lines of the data; `touched` gets those consumers whose batch was empty. Answers how many bytes
+        were whole lines."""
+        cdef const char* begin = PyBytes_AS_STRING(data)
+        cdef const char* end = begin + PyBytes_GET_SIZE(data)
+        cdef const char* line = begin
+        cdef const char* newline
+        cdef const char* space
+        cdef bytes prefix = b""         # "{consumer_id} ok " of the line before: the next one most often has it too
+        cdef Py_ssize_t size = 0
+        cdef list batch = None
+        cdef type kind = None
+        cdef str consumer_id = None
+        cdef Message message
+        while line < end:
+            newline = <const char*>memchr(line, b"\n", end - line)
+            if newline == NULL:
+                break
+            if size == 0 or newline - line <= size or memcmp(line, PyBytes_AS_STRING(prefix), size) != 0:
+                size = 0
+                space = <const char*>memchr(line, b" ", newline - line)
+                wanted = None if space == NULL else self.links.get(PyBytes_FromStringAndSize(line, space - line))
+                if (wanted is not None and wanted.kind is not None
+                        and newline - space > 4 and memcmp(space, b" ok ", 4) == 0):
+                    prefix = PyBytes_FromStringAndSize(line, space - line + 4)
+                    size = PyBytes_GET_SIZE(prefix)
+                    batch, kind, consumer_id = wanted.batch, wanted.kind, wanted.id
+            if size and (line[size] != b"-" or line[size + 1] != b"-"):
+                message = Message.__new__(kind)
+                self.fill(message, line + size, newline)
+                message.consumer_id = consumer_id
+                if not batch:
+                    touched.append(wanted)
+                batch.append(message)
+            else:
+                size = 0                # whatever it is may change what was known
+                self.other(text_of(line, newline))
+            line = newline + 1
+        return line - begin
+
+    cdef int fill(self, Message message, const char* start, const char* end) except -1:
+        """From `{id} event={event}[,retry={n}] {data}`."""
+        cdef const char* properties = <const char*>memchr(start, b" ", end - start)
+        cdef const char* data
+        cdef Py_ssize_t size
+        data = NULL if properties == NULL else <const char*>memchr(properties + 1, b" ", end - properties - 1)
+        if data == NULL or memcmp(properties + 1, b"event=", 6) != 0:
+            raise ValueError(f"not a message: {text_of(start, end)[:100]!r}")
+        message.id = text_of(start, properties)
+        size = data - properties
+        if size != PyBytes_GET_SIZE(self.properties) or memcmp(properties, PyBytes_AS_STRING(self.properties), size) != 0:
+            self.learn(PyBytes_FromStringAndSize(properties, size))
+        message.event = self.event
+        message.retry = self.retry
+        message.data = text_of(data + 1, end)
+        return 0
+
+    cdef int learn(self, bytes properties) except -1:
+        """The event and the retry of these properties, which begin with ` event=`."""
+        self.event, self.retry = properties[7:].decode("utf-8", "surrogateescape"), 0
+        name, found, count = self.event.rpartition(",retry=")
+        if found and count.isdecimal():     # else it is a part of the name
+            self.event, self.retry = name, int(count)
+        self.properties = properties
+        return 0
