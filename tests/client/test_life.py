@@ -320,8 +320,39 @@ def test_dropped_messages_are_said(running: Broker, open_mq: Open, caplog: pytes
     mq.publish_many([("e", "1"), ("e", "2")])
     mq.ping()
     with caplog.at_level(logging.WARNING, "mqks.client"):
-        consumer.delete()
-    assert "that came and that nobody took: 2" in caplog.text
+        del consumer
+        until(lambda: "that came and that nobody took: 2" in caplog.text)
+
+
+def test_what_came_can_be_taken_after_the_consumer_is_deleted(running: Broker, open_mq: Open) -> None:
+    mq = open_mq(running)
+    consumer = mq.consume("q", ["e"])
+    consumer.ready()
+    mq.publish_many([("e", "1"), ("e", "2")])
+    mq.ping()
+    consumer.delete()
+    assert [message.data for message in consumer] == ["1", "2"]
+    acking = mq.consume("q", manual_ack=True)
+    mq.publish_many([("e", "3"), ("e", "4")])
+    mq.ping()
+    assert acking.get().data == "3"
+    acking.delete()
+    assert list(acking) == []
+    assert mq.stats()["queues"]["q"]["ready"] == 2
+
+
+def test_ack_all_leaves_alone_what_was_not_taken(running: Broker, open_mq: Open) -> None:
+    mq = open_mq(running)
+    consumer = mq.consume("q", ["e"], manual_ack=True)
+    mq.publish_many(("e", str(number)) for number in range(5))
+    mq.ping()
+    assert consumer.ack_all(confirm=True)
+    assert [consumer.get().data for _ in range(2)] == ["0", "1"]
+    assert consumer.ack_all(confirm=True)
+    assert mq.stats()["queues"]["q"]["unacked"] == 3
+    assert [consumer.get().data for _ in range(2)] == ["2", "3"]
+    assert consumer.reject_all(confirm=True)
+    assert [consumer.get().data for _ in range(3)] == ["4", "2", "3"]
 
 
 def test_publishes_at_risk_are_said(running: Broker, open_mq: Open, caplog: pytest.LogCaptureFixture) -> None:

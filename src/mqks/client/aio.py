@@ -15,13 +15,14 @@ from typing import Any, Self, Unpack
 
 from mqks.client import verbs
 from mqks.client.address import find_address
-from mqks.client.aio_driver import Answers, AsyncDriver, Stream, resolve
+from mqks.client.aio_driver import AsyncDriver, resolve
+from mqks.client.aio_stream import Answers, Stream
 from mqks.client.errors import MqksError, Refused
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
-from mqks.client.session import Done, log
+from mqks.client.session import Done
 from mqks.client.verbs import Outgoing, Place
-from mqks.client.wanted import Wanted, WantedConsumer, WantedHistory, WantedReceiver
+from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver
 from mqks.client.wire import Message
 
 PIECE = 64 << 10  # bytes that are worth a send of their own
@@ -75,16 +76,20 @@ class AsyncConsumer:
         items = self._stream.items
         while items or await self._stream.more():
             message = items.popleft()
-            if not (self._manual_ack and self._wanted.is_stale(message)):
-                message.stream = self._stream
-                return message
+            if self._manual_ack:
+                if self._wanted.is_stale(message):
+                    continue
+                self._stream.taken[message.id] = message
+            message.stream = self._stream
+            return message
         raise StopAsyncIteration
 
     def ack_all(self, confirm: bool = False) -> Awaitable[bool]:
-        return self._stream.settle(None, "ack", confirm)
+        """All messages that were taken from it and not settled."""
+        return self._stream.settle_taken("ack", confirm)
 
     def reject_all(self, confirm: bool = False) -> Awaitable[bool]:
-        return self._stream.settle(None, "reject", confirm)
+        return self._stream.settle_taken("reject", confirm)
 
     async def delete_queue(self) -> None:
         """Delete the queue, and with it this consumer; what was delivered can still be taken."""
@@ -93,11 +98,9 @@ class AsyncConsumer:
         await self._driver.ask(request)
 
     def delete(self) -> None:
-        """No consumer any more: what it has not acked goes back to the queue."""
-        self._driver.session.unwant(self._wanted)
-        self._driver.flush_soon()
-        if (left := self._stream.drop()) and not self._wanted.manual_ack:
-            log.warning("messages of queue %s that came and that nobody took: %d", self.queue, left)
+        """No consumer any more: what was not acked goes back to the queue. Without manual ack, what has come can still
+        be taken; then the iteration ends."""
+        self._stream.leave()
 
     async def __aenter__(self) -> Self:
         return await self.ready()
@@ -108,14 +111,12 @@ class AsyncConsumer:
         self.delete()
 
     def __del__(self) -> None:
-        if self._driver.closed is None:
+        self._stream.abandon()
+        if self._driver.is_here():
+            self._stream.leave()
+        elif self._driver.closed is None:  # found by another thread
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the connection with it
-                self._driver.loop.call_soon_threadsafe(_leave, self._driver, self._wanted)
-
-
-def _leave(driver: AsyncDriver, wanted: Wanted) -> None:
-    driver.session.unwant(wanted)
-    driver.flush()
+                self._driver.loop.call_soon_threadsafe(self._stream.leave)
 
 
 class AsyncClient:
@@ -328,7 +329,7 @@ class AsyncClient:
             while stream.items or await stream.more():
                 yield stream.items.popleft()
         finally:
-            self._session.unwant(wanted)
+            stream.leave()
 
     async def request(self, action: str, data: str = "") -> str:
         """Any action that answers once, and that may be asked again if the connection goes before its answer."""

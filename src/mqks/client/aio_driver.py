@@ -5,26 +5,20 @@ Lines of one step of the loop leave together. All of it runs on the loop, so the
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
 
 from mqks.client.address import Address
 from mqks.client.errors import BufferFull, ConnectionLost, MqksError
 from mqks.client.liveness import is_held_back
 from mqks.client.options import CONNECT_SECONDS, Options, tell, unreachable
 from mqks.client.session import Session, log
-from mqks.client.wanted import Wanted
-from mqks.client.wire import Message
-
-T = TypeVar("T")
 
 
 class AsyncDriver(asyncio.Protocol):
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
         self.options = options
-        self.session = Session()
+        self.session = Session(ping=options.ping)
         self.closed: MqksError | None = ConnectionLost(
             "this client was not started: use `async with`, or await start()"
         )
@@ -85,6 +79,10 @@ class AsyncDriver(asyncio.Protocol):
             return await answer
         finally:
             self.session.forget(id)
+
+    def is_here(self) -> bool:
+        """It lives, and the loop it lives on is the one that runs this code."""
+        return self.closed is None and asyncio._get_running_loop() is self.loop
 
     def check_open(self) -> None:
         if self.closed is not None:
@@ -175,116 +173,6 @@ class AsyncDriver(asyncio.Protocol):
         self.flush()
 
 
-class Settled(Awaitable[bool]):
-    """What ack and reject answer without confirm: may be awaited, need not be."""
-
-    def __init__(self, sent: bool) -> None:
-        self._sent = sent
-
-    def __bool__(self) -> bool:
-        return self._sent
-
-    def __await__(self) -> Generator[Any, None, bool]:
-        return self._sent
-        yield
-
-
-SENT, STALE = Settled(True), Settled(False)
-
-
-class Stream(Generic[T]):
-    """What comes for one consumer or history, between the session and whoever takes it."""
-
-    def __init__(self, driver: AsyncDriver) -> None:
-        self._driver = driver
-        self._wanted: Wanted | None = None
-        self.items: deque[T] = deque()
-        self._size = 0
-        self._changed = asyncio.Event()
-        self._ready = asyncio.Event()
-        self._over = False
-        self._error: MqksError | None = None
-
-    def open(self, wanted: Wanted) -> None:
-        self._driver.check_open()
-        self._wanted = wanted
-        wanted.ready = self._ready.set
-        self._driver.session.want(wanted)
-        self._driver.flush_soon()
-
-    def deliver(self, items: list[T], size: int) -> None:
-        self.items.extend(items)
-        self._size += size
-        self._changed.set()
-
-    def end(self, error: MqksError | None) -> None:
-        self._over = True
-        self._error = error
-        self._changed.set()
-        self._ready.set()
-
-    async def ready(self) -> None:
-        await self._ready.wait()
-        if self._error is not None:
-            raise self._error
-
-    async def more(self) -> bool:
-        """Waits until there is something in `items`; False: there will be no more."""
-        while not self.items:
-            if self._size:
-                assert self._wanted is not None
-                self._driver.session.taken(self._wanted, self._size)
-                self._size = 0
-                self._driver.flush_soon()
-            if self._over:
-                if self._error is not None:
-                    raise self._error
-                return False
-            self._changed.clear()
-            await self._changed.wait()
-        return True
-
-    def settle(self, message: Message | None, action: str, confirm: bool) -> Awaitable[bool]:
-        """Ack or reject a message, or with None all of them."""
-        assert self._wanted is not None
-        answer: asyncio.Future[str] | None = self._driver.loop.create_future() if confirm else None
-        if not self._driver.session.settle(self._wanted, message, action, resolve(answer) if answer else None):
-            return STALE
-        self._driver.flush_soon()
-        return asyncio.ensure_future(_confirmed(answer)) if answer else SENT
-
-    def drop(self) -> int:
-        """Forget what nobody has taken; answers how much it was."""
-        left = len(self.items)
-        self.items.clear()
-        return left
-
-
-class Answers:
-    """Answers to many requests, waited for together."""
-
-    def __init__(self, driver: AsyncDriver) -> None:
-        self._driver = driver
-        self._most = 0
-        self._waiter: asyncio.Future[None] | None = None
-        self.missing = 0
-        self.errors: list[MqksError] = []
-
-    def done(self, result: str | MqksError) -> None:
-        self.missing -= 1
-        if isinstance(result, MqksError):
-            self.errors.append(result)
-        if self.missing <= self._most and self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def wait(self, most: int = 0) -> None:
-        """Until no more than this many are missing."""
-        self._driver.flush()
-        while self.missing > most:
-            self._most, self._waiter = most, self._driver.loop.create_future()
-            await self._waiter
-
-
 def resolve(answer: "asyncio.Future[str]") -> Callable[[str | MqksError], None]:
     """What puts a reply into the future."""
 
@@ -297,8 +185,3 @@ def resolve(answer: "asyncio.Future[str]") -> Callable[[str | MqksError], None]:
             answer.set_result(result)
 
     return done
-
-
-async def _confirmed(answer: "asyncio.Future[str]") -> bool:
-    await answer
-    return True

@@ -15,11 +15,11 @@ from typing import Any, Self, Unpack
 
 from mqks.client import verbs
 from mqks.client.address import find_address
-from mqks.client.blocking_driver import PIECE, Answers, BlockingDriver, Stream
+from mqks.client.blocking_driver import PIECE, BlockingDriver
+from mqks.client.blocking_stream import Answers, Stream, ask
 from mqks.client.errors import MqksError, Refused
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
-from mqks.client.session import log
 from mqks.client.verbs import Outgoing, Place
 from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver
 from mqks.client.wire import Message as AnyMessage
@@ -91,30 +91,31 @@ class Consumer:
                 if not self._stream.more(timeout):
                     return None
                 continue
-            if not (self._manual_ack and self._wanted.is_stale(message)):
-                message.stream = self._stream
-                return message
+            if self._manual_ack:
+                if self._wanted.is_stale(message):
+                    continue
+                self._stream.taken[message.id] = message
+            message.stream = self._stream
+            return message
 
     def ack_all(self, confirm: bool = False) -> bool:
-        return self._stream.settle(None, "ack", confirm)
+        """All messages that were taken from it and not settled."""
+        return self._stream.settle_taken("ack", confirm)
 
     def reject_all(self, confirm: bool = False) -> bool:
-        return self._stream.settle(None, "reject", confirm)
+        return self._stream.settle_taken("reject", confirm)
 
     def delete_queue(self) -> None:
         """Delete the queue, and with it this consumer; what was delivered can still be taken."""
         request = self._wanted.delete_queue()
         with self._driver.lock:
             self._driver.session.delete_queue(self.queue)
-        self._driver.ask(request)
+        ask(self._driver, request)
 
     def delete(self) -> None:
-        """No consumer any more: what it has not acked goes back to the queue."""
-        with self._driver.lock:
-            self._driver.session.unwant(self._wanted)
-            self._driver.flush()
-        if (left := self._stream.drop()) and not self._wanted.manual_ack:
-            log.warning("messages of queue %s that came and that nobody took: %d", self.queue, left)
+        """No consumer any more: what was not acked goes back to the queue. Without manual ack, what has come can still
+        be taken; then the iteration ends."""
+        self._stream.leave()
 
     def __enter__(self) -> Self:
         return self.ready()
@@ -125,9 +126,9 @@ class Consumer:
         self.delete()
 
     def __del__(self) -> None:
+        self._stream.abandon()
         if self._driver.closed is None:
-            self._driver.leaving.append(self._wanted)
-            self._driver.wake()
+            self._driver.release(self._wanted)
 
 
 class Client:
@@ -146,7 +147,7 @@ class Client:
         if self._driver.closed is None:
             if self._session.connected or self._session.size:
                 with contextlib.suppress(TimeoutError, MqksError):
-                    self._driver.ask("ping", timeout)
+                    ask(self._driver, "ping", timeout)
             self._driver.stop()
 
     def __enter__(self) -> Self:
@@ -168,9 +169,9 @@ class Client:
         if confirm or once:
             return self.publish_many([(event, data) if id is None else (event, data, id)], once=once)[0]
         driver, session = self._driver, self._session
+        if driver.closed or session.out.size >= self._options.max_buffer:
+            driver.room()
         with driver.lock:
-            if driver.closed or session.size >= self._options.max_buffer:
-                driver.room()
             id = session.publish(event, data, id)
             driver.flush_soon()
         return id
@@ -193,16 +194,14 @@ class Client:
             for event, data, *given in messages:
                 id = given[0] if given else None
                 flag = verbs.once_flag(once, id is not None, session.scope) if once else ""
+                if driver.closed or session.out.size >= PIECE:
+                    driver.room()
+                if answers.missing >= WINDOW:
+                    answers.wait(WINDOW // 2)
                 with driver.lock:
-                    if driver.closed or session.size >= PIECE:
-                        driver.flush()
-                        driver.room()
-                    if answers.missing >= WINDOW:
-                        answers.wait(WINDOW // 2)
                     answers.add(session.publish(event, data, id, answers.done, flag))
         finally:
-            with driver.lock:
-                answers.wait()
+            answers.wait()
         if on_refused:
             for refused in answers.refused or ():
                 on_refused(refused)
@@ -215,13 +214,14 @@ class Client:
         text, driver, session = json.dumps(event, allow_nan=False), self._driver, self._session
         flag = verbs.once_flag(once, id is not None, session.scope)
         answers = Answers(driver) if confirm or once else None
+        driver.room()
         with driver.lock:
-            driver.room()
             id = session.send(text, id, answers.done if answers else None, flag)
             driver.flush_soon()
             if answers:
                 answers.add(id)
-                answers.wait()
+        if answers:
+            answers.wait()
         return id
 
     def consume(
@@ -284,7 +284,7 @@ class Client:
         add: Iterable[str] = (),
     ) -> None:
         """Replace the queue's events ([] removes all), or remove and add some."""
-        self._driver.ask(verbs.rebind(queue, events, remove, remove_mask, add))
+        ask(self._driver, verbs.rebind(queue, events, remove, remove_mask, add))
 
     def delete_queue(self, queue: str, *, when_unused: bool | float = False) -> None:
         """At once, which ends this client's own consumers of it, or when it is unused (for so many seconds)."""
@@ -292,22 +292,22 @@ class Client:
         if when_unused is False:
             with self._driver.lock:
                 self._session.delete_queue(queue)
-        self._driver.ask(request)
+        ask(self._driver, request)
 
     def ping(self, data: object = "") -> str:
-        return self._driver.ask(verbs.ping(data))
+        return ask(self._driver, verbs.ping(data))
 
     def eval(self, code: str) -> str:
         """What the broker says of itself: see `_eval` in the protocol."""
-        return self._driver.ask(verbs.evaluate(code))
+        return ask(self._driver, verbs.evaluate(code))
 
     def stats(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self._driver.ask("stats"))
+        answer: dict[str, Any] = json.loads(ask(self._driver, "stats"))
         return answer
 
     def hold(self, name: str, position: int | str, seconds: float) -> None:
         """Keep the journal from this position on from being removed, for so long."""
-        self._driver.ask(verbs.hold(name, position, seconds))
+        ask(self._driver, verbs.hold(name, position, seconds))
 
     def history(
         self,
@@ -334,9 +334,8 @@ class Client:
             while stream.items or stream.more():
                 yield stream.items.popleft()
         finally:
-            with self._driver.lock:
-                self._session.unwant(wanted)
+            stream.leave()
 
     def request(self, action: str, data: str = "") -> str:
         """Any action that answers once, and that may be asked again if the connection goes before its answer."""
-        return self._driver.ask(f"{verbs.name(action)} {data}".rstrip(" "))
+        return ask(self._driver, f"{verbs.name(action)} {data}".rstrip(" "))

@@ -13,17 +13,14 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
 
 from mqks.client.address import Address
-from mqks.client.errors import BufferFull, ConnectionLost, MqksError, Refused
+from mqks.client.bell import Bell
+from mqks.client.errors import BufferFull, ConnectionLost, MqksError
 from mqks.client.liveness import is_held_back
 from mqks.client.options import CONNECT_SECONDS, Options, tell, unreachable
 from mqks.client.session import Session, log
 from mqks.client.wanted import Wanted
-from mqks.client.wire import Message
-
-T = TypeVar("T")
 
 PIECE = 64 << 10  # bytes that are worth a send of their own
 CHUNK = 256 << 10  # bytes read at a time
@@ -36,9 +33,9 @@ class BlockingDriver:
         self.address = address
         self.options = options
         self.lock = threading.Lock()
-        self.session = Session()
+        self.session = Session(ping=options.ping)
         self.closed: MqksError | None = None
-        self._room = threading.Condition(self.lock)
+        self._room = Bell(self.lock)
         self._socket: socket.socket | None = None
         self._unsent = memoryview(b"")
         self._waker, self._woken = socket.socketpair()
@@ -47,7 +44,7 @@ class BlockingDriver:
         self._flushed = 0.0  # when
         self._due = NEVER  # when the thread is to flush
         self._stopping = threading.Event()
-        self.leaving: deque[Wanted] = deque()  # those that nobody holds any more; without the lock, which may be held
+        self._leaving: deque[Wanted] = deque()
         try:
             self._start()
         except BaseException:
@@ -80,17 +77,21 @@ class BlockingDriver:
         with self.lock:
             self._give_up()
             self.session.end(self.closed)
-            self._room.notify_all()
+            self._room.ring()
         self._waker.close()
         self._woken.close()
         _open.discard(self)
 
-    def ask(self, request: str, timeout: float | None = None) -> str:
-        answers = Answers(self)
+    def room(self) -> None:
+        """Waits for room in the buffer, or raises BufferFull, as the options have it. Without the lock."""
         with self.lock:
-            self.check_open()
-            answers.add(self.session.ask(request, answers.done))
-            return answers.wait(timeout=timeout)
+            self.flush()
+            if self.options.when_full == "error" and self.session.size >= self.options.max_buffer:
+                raise BufferFull(
+                    f"{self.options.max_buffer} bytes of publishes wait already, since {self.address} is away or slow"
+                )
+        self._room.wait(lambda: self.closed or self.session.size < self.options.max_buffer, None)
+        self.check_open()
 
     # For callers, all with the lock held
 
@@ -98,27 +99,13 @@ class BlockingDriver:
         if self.closed is not None:
             raise self.closed
 
-    def room(self) -> None:
-        """Waits for room in the buffer, or raises BufferFull, as the options have it."""
-        while self.session.size >= self.options.max_buffer:
-            self.check_open()
-            self.flush()
-            if self.session.size < self.options.max_buffer:
-                return
-            if self.options.when_full == "error":
-                raise BufferFull(
-                    f"{self.options.max_buffer} bytes of publishes wait already, since {self.address} is away or slow"
-                )
-            self._room.wait()
-        self.check_open()
-
     def flush(self) -> None:
         """Send what there is to send, as far as the socket takes it; the thread goes on from there."""
         self._flushed, self._due = time.monotonic(), NEVER
         while self._socket is not None:
             if not self._unsent:
                 self._unsent = memoryview(self.session.outgoing())
-                self._room.notify_all()
+                self._room.ring()
                 if not self._unsent:
                     return
             try:
@@ -142,6 +129,18 @@ class BlockingDriver:
         with contextlib.suppress(OSError):  # full, so that it wakes anyway, or closed
             self._waker.send(b"!")
 
+    def release(self, wanted: Wanted) -> None:
+        """Nobody holds it any more: said in the middle of anything, maybe with the lock held."""
+        if self.lock.acquire(blocking=False):
+            try:
+                self.session.unwant(wanted)
+                self.flush_soon()
+            finally:
+                self.lock.release()
+        else:
+            self._leaving.append(wanted)
+            self.wake()
+
     # The thread
 
     def _connect(self) -> None:
@@ -163,7 +162,7 @@ class BlockingDriver:
                 self.closed = MqksError(f"this client has ended, by a fault of its own: {error!r}")
                 self._give_up()
                 self.session.end(self.closed)
-                self._room.notify_all()
+                self._room.ring()
 
     def _tell(self, hook: Callable[[], object]) -> None:
         """The user's code, in a thread that the connection does not need."""
@@ -204,8 +203,8 @@ class BlockingDriver:
                     elif events & selectors.EVENT_READ:
                         self._read(connection)
                 with self.lock:
-                    while self.leaving:
-                        self.session.unwant(self.leaving.popleft())
+                    while self._leaving:
+                        self.session.unwant(self._leaving.popleft())
                         self._due = 0.0
                     if time.monotonic() >= beat and self._socket is connection:
                         beat = time.monotonic() + self.options.keep_alive
@@ -242,127 +241,6 @@ class BlockingDriver:
             self._socket = None
             self._unsent = memoryview(b"")
             self.session.lost()
-
-
-class Answers:
-    """Answers that a thread waits for. Everything here happens with the driver's lock held."""
-
-    def __init__(self, driver: BlockingDriver) -> None:
-        self._driver = driver
-        self._changed = threading.Condition(driver.lock)
-        self.missing = 0
-        self._last = ""
-        self._error: MqksError | None = None
-        self.asked: list[str] = []  # ids of the requests
-        self.refused: list[Refused] | None = None  # a list takes what is refused, which then is no error
-
-    def add(self, id: str) -> None:
-        """This request was asked, with `done` to take its answer."""
-        self.missing += 1
-        self.asked.append(id)
-
-    def done(self, result: str | MqksError) -> None:
-        self.missing -= 1
-        if self.refused is not None and isinstance(result, Refused):
-            self.refused.append(result)
-        elif isinstance(result, MqksError):
-            self._error = self._error or result
-        else:
-            self._last = result
-        self._changed.notify()
-
-    def wait(self, missing: int = 0, timeout: float | None = None) -> str:
-        """Until no more than this many are missing; answers the last one."""
-        if self.missing > missing:
-            self._driver.flush()
-        timeout = self._driver.options.timeout if timeout is None else timeout
-        if not self._changed.wait_for(lambda: self.missing <= missing, timeout):
-            for id in self.asked:
-                self._driver.session.forget(id)
-            raise TimeoutError(
-                f"no answer from {self._driver.address} in {timeout} s; what was asked may still be done"
-            )
-        if self._error is not None and not self.missing:
-            raise self._error
-        return self._last
-
-
-class Stream(Generic[T]):
-    """What comes for one consumer or history, between the session and the threads that take it."""
-
-    def __init__(self, driver: BlockingDriver) -> None:
-        self._driver = driver
-        self._wanted: Wanted | None = None
-        self.items: deque[T] = deque()
-        self._size = 0
-        self._changed = threading.Condition(driver.lock)
-        self._ready = False
-        self._over = False
-        self._error: MqksError | None = None
-
-    def open(self, wanted: Wanted) -> None:
-        with self._driver.lock:
-            self._driver.check_open()
-            self._wanted = wanted
-            wanted.ready = self._be_ready
-            self._driver.session.want(wanted)
-            self._driver.flush()
-
-    def deliver(self, items: list[T], size: int) -> None:
-        self.items.extend(items)
-        self._size += size
-        self._changed.notify_all()
-
-    def _be_ready(self) -> None:
-        self._ready = True
-        self._changed.notify_all()
-
-    def end(self, error: MqksError | None) -> None:
-        self._over = True
-        self._error = error
-        self._changed.notify_all()
-
-    def ready(self) -> None:
-        timeout = self._driver.options.timeout
-        with self._driver.lock:
-            if not self._changed.wait_for(lambda: self._ready or self._over, timeout):
-                raise TimeoutError(f"no answer from {self._driver.address} in {timeout} s")
-            if self._error is not None:
-                raise self._error
-
-    def more(self, timeout: float | None = None) -> bool:
-        """Waits until there is something in `items`. False: there will be no more. TimeoutError: nothing came yet."""
-        with self._driver.lock:
-            if self._size and not self.items:
-                assert self._wanted is not None
-                self._driver.session.taken(self._wanted, self._size)
-                self._size = 0
-                self._driver.flush()
-            if not self._changed.wait_for(lambda: self.items or self._over, timeout):
-                raise TimeoutError("nothing came in this time")
-            if self.items:
-                return True
-            if self._error is not None:
-                raise self._error
-            return False
-
-    def settle(self, message: Message | None, action: str, confirm: bool) -> bool:
-        """Ack or reject a message, or with None all of them."""
-        assert self._wanted is not None
-        answers = Answers(self._driver) if confirm else None
-        with self._driver.lock:
-            sent = self._driver.session.settle(self._wanted, message, action, answers.done if answers else None)
-            self._driver.flush_soon()
-            if answers and sent:
-                answers.add("")
-                answers.wait()
-        return sent
-
-    def drop(self) -> int:
-        """Forget what nobody has taken; answers how much it was."""
-        left = len(self.items)
-        self.items.clear()
-        return left
 
 
 _open: "weakref.WeakSet[BlockingDriver]" = weakref.WeakSet()

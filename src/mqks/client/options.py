@@ -19,6 +19,7 @@ class OptionWords(TypedDict, total=False):
     keep_alive: float
     max_buffer: int
     when_full: Literal["wait", "error"]
+    ping: str
     on_disconnect: Callable[[], object]
     on_reconnect: Callable[[], object]
 
@@ -36,6 +37,8 @@ class Options:
     when_full: Literal["wait", "error"] = "wait"
     """What a publish does when that many are waiting: wait for room, or raise BufferFull."""
 
+    ping: str = "ping keep-alive"
+    """The request that is sent each `keep_alive` seconds."""
     on_disconnect: Callable[[], object] = lambda: None
     """Called when the connection is lost: on the event loop, or in a thread of its own."""
     on_reconnect: Callable[[], object] = lambda: None

@@ -10,6 +10,9 @@ What it keeps, whatever happens to the connection:
 
 It never stops reading: a consumer of which too much waits unread is paused at the broker, so answers, pings and the
 other consumers of the connection go on. The driver calls `tick` each `keep_alive` seconds, whatever handlers do.
+
+A consumer that nobody holds any more is left in the middle of anything here, when Python finds that out: so loops over
+what is wanted run over copies.
 """
 
 import logging
@@ -43,7 +46,14 @@ class Request:
 
 
 class Session:
-    def __init__(self, *, ids: Callable[[], str] | None = None, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        ping: str = "ping keep-alive",
+        ids: Callable[[], str] | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._ping_request = ping
         self.new_id = ids or Ids()
         self.scope = f"client-{self.new_id()}-{(rng or random.Random()).getrandbits(64):016x}"
         self.connected = False
@@ -122,11 +132,22 @@ class Session:
             self._state(wanted)
 
     def unwant(self, wanted: Wanted) -> None:
-        """Leave, and forget it."""
-        if wanted in self._wanted:
-            if wanted.id:
-                self._say(self._settle_id, wanted.leave())
-            self._drop(wanted, None)
+        """Leave. What is on its way is still delivered, until the broker says that it has left."""
+        if wanted not in self._wanted:
+            return
+        del self._wanted[wanted]
+        wanted.leaving = True
+        if wanted.id:
+            id, request = wanted.id.encode(), wanted.leave()
+            wanted.id = ""
+            self.ask(request, lambda _: self._left(wanted, id), again=False)
+        else:
+            wanted.ended(None)
+
+    def _left(self, wanted: Wanted, id: bytes) -> None:
+        self._links.pop(id, None)
+        self._deliver(wanted, 0)
+        wanted.ended(None)
 
     def delete_queue(self, queue: str) -> None:
         """The user is about to delete it: its consumers here are not wanted any more."""
@@ -167,7 +188,7 @@ class Session:
         unsent = list(self.out.waiting)
         self.out.replace(())
         waits_in_out = {line.partition(" ")[0] for line in unsent}
-        for wanted in self._wanted:
+        for wanted in list(self._wanted):
             self._state(wanted)
         again = [request.line for id, request in self._pending.items() if id not in waits_in_out]
         if repeated := sum(" publish --confirm " in line[:100] and "--once" not in line[:200] for line in again):
@@ -196,7 +217,7 @@ class Session:
         """Each keep_alive seconds; False: nothing was heard for one of them after a ping, the connection is dead."""
         if not self._heard:
             return False
-        for wanted in self._wanted:
+        for wanted in list(self._wanted):
             if wanted.refused:
                 self._state(wanted)
         if self._refused > 1:
@@ -210,7 +231,7 @@ class Session:
         self.connected = False
         self._rest = b""
         self._links.clear()
-        for wanted in self._wanted:
+        for wanted in list(self._wanted):
             wanted.lost()
         failed = [id for id, request in self._pending.items() if not request.again]
         unanswered = [self._pending.pop(id) for id in failed]
@@ -241,6 +262,8 @@ class Session:
 
     def _state(self, wanted: Wanted) -> None:
         """Ask for it; under the same id where it has one, which changes its options."""
+        if wanted.leaving:
+            return
         if not wanted.id:
             wanted.id = self.new_id()
             self._links[wanted.id.encode()] = wanted
@@ -248,9 +271,10 @@ class Session:
         self._say(wanted.id, wanted.request())
 
     def _drop(self, wanted: Wanted, error: MqksError | None) -> None:
-        del self._wanted[wanted]
+        self._wanted.pop(wanted, None)
         self._links.pop(wanted.id.encode(), None)
         wanted.id = ""
+        wanted.leaving = True
         wanted.ended(error)
 
     def _heed(self, wanted: Wanted, item: object) -> None:
@@ -259,6 +283,8 @@ class Session:
             if not wanted.batch:
                 self._touched.append(wanted)
             wanted.batch.append(item)
+        elif wanted.leaving:
+            return
         elif wanted.restate:
             wanted.restate = False
             self._state(wanted)
@@ -310,7 +336,7 @@ class Session:
 
     def _ping(self) -> None:
         self._heard = False
-        self.ask("ping keep-alive", _nobody, again=False)
+        self.ask(self._ping_request, _nobody, again=False)
 
 
 def _nobody(_: str | MqksError) -> None:

@@ -33,6 +33,7 @@ class Wanted(ABC):
         self.batch: list[Any] = []  # what came and is not delivered yet
         self.waiting = 0  # bytes that were delivered and that nobody has taken
         self.paused = False
+        self.leaving = False  # wanted no more
 
     @abstractmethod
     def request(self) -> str:
@@ -118,7 +119,7 @@ class WantedConsumer(Wanted):
         return f"{action} {self.id} {message_id or '--all'}"
 
     def leave(self) -> str:
-        return f"delete_consumer {self.id}"
+        return f"delete_consumer --confirm {self.id}"
 
     def delete_queue(self) -> str:
         return f"delete_queue --confirm {self.queue}"
@@ -241,7 +242,7 @@ class WantedHistory(Wanted):
         return Record(position, id, properties[6:], data)
 
     def leave(self) -> str:
-        return f"delete_consumer {self.id}"
+        return f"delete_consumer --confirm {self.id}"
 
     def _end(self, place: str) -> None:
         """Of a page, of all, or of a broker that stops: with follow it is asked again, which one that stops no longer

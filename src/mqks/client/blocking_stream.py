@@ -1,0 +1,171 @@
+"""What threads wait for: messages and records as they come, and answers to requests.
+
+The session calls `deliver`, `end` and `done`, with the driver's lock held; the rest is for the user's threads.
+"""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+from mqks.client.bell import Bell
+from mqks.client.blocking_driver import BlockingDriver
+from mqks.client.errors import MqksError, Refused
+from mqks.client.session import log
+from mqks.client.wanted import Wanted
+from mqks.client.wire import Message
+
+T = TypeVar("T")
+
+
+class Answers:
+    """Answers that a thread waits for."""
+
+    def __init__(self, driver: BlockingDriver) -> None:
+        self._driver = driver
+        self._bell = Bell(driver.lock)
+        self._last = ""
+        self._error: MqksError | None = None
+        self._most = 0
+        self.missing = 0
+        self.asked: list[str] = []  # ids of the requests
+        self.refused: list[Refused] | None = None  # a list takes what is refused, which then is no error
+
+    def add(self, id: str) -> None:
+        """This request was asked, with `done` to take its answer; the lock is held."""
+        self.missing += 1
+        self.asked.append(id)
+
+    def done(self, result: str | MqksError) -> None:
+        self.missing -= 1
+        if self.refused is not None and isinstance(result, Refused):
+            self.refused.append(result)
+        elif isinstance(result, MqksError):
+            self._error = self._error or result
+        else:
+            self._last = result
+        if self.missing <= self._most:
+            self._bell.ring()
+
+    def wait(self, missing: int = 0, timeout: float | None = None) -> str:
+        """Until no more than this many are missing; answers the last one."""
+        timeout = self._driver.options.timeout if timeout is None else timeout
+        self._most = missing
+        with self._driver.lock:
+            self._driver.flush()
+        if not self._bell.wait(lambda: self.missing <= missing, timeout):
+            with self._driver.lock:
+                for id in self.asked:
+                    self._driver.session.forget(id)
+            raise TimeoutError(
+                f"no answer from {self._driver.address} in {timeout} s; what was asked may still be done"
+            )
+        if self._error is not None and not self.missing:
+            raise self._error
+        return self._last
+
+
+def ask(driver: BlockingDriver, request: str, timeout: float | None = None) -> str:
+    """A request with one answer, and that answer."""
+    answers = Answers(driver)
+    with driver.lock:
+        driver.check_open()
+        answers.add(driver.session.ask(request, answers.done))
+    return answers.wait(timeout=timeout)
+
+
+class Stream(Generic[T]):
+    """What comes for one consumer or history, between the session and the threads that take it."""
+
+    def __init__(self, driver: BlockingDriver) -> None:
+        self.items: deque[T] = deque()
+        self._driver = driver
+        self._wanted: Wanted | None = None
+        self._bell = Bell(driver.lock)
+        self._size = 0
+        self._ready = False
+        self._over = False
+        self._error: MqksError | None = None
+        self._abandoned = False
+        self.taken: dict[str, Message] = {}  # with manual ack: those that the user has and did not settle
+
+    def open(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        wanted.ready = self._be_ready
+        with self._driver.lock:
+            self._driver.check_open()
+            self._driver.session.want(wanted)
+            self._driver.flush()
+
+    def deliver(self, items: list[T], size: int) -> None:
+        self.items.extend(items)
+        self._size += size
+        self._bell.ring()
+
+    def _be_ready(self) -> None:
+        self._ready = True
+        self._bell.ring()
+
+    def end(self, error: MqksError | None) -> None:
+        self._over = True
+        self._error = error
+        self._bell.ring()
+        if self._abandoned:
+            self.abandon()
+
+    def ready(self) -> None:
+        timeout = self._driver.options.timeout
+        if not self._bell.wait(lambda: self._ready or self._over, timeout):
+            raise TimeoutError(f"no answer from {self._driver.address} in {timeout} s")
+        if self._error is not None:
+            raise self._error
+
+    def more(self, timeout: float | None = None) -> bool:
+        """Waits until there is something in `items`. False: there will be no more. TimeoutError: nothing came yet."""
+        with self._driver.lock:
+            if self._size and not self.items:
+                assert self._wanted is not None
+                self._driver.session.taken(self._wanted, self._size)
+                self._size = 0
+            self._driver.flush()
+        if not self._bell.wait(lambda: self.items or self._over, timeout):
+            raise TimeoutError("nothing came in this time")
+        if not self.items and self._error is not None:
+            raise self._error
+        return bool(self.items)
+
+    def settle(self, message: Message | None, action: str, confirm: bool) -> bool:
+        """Ack or reject a message, or with None all that the broker has sent, taken or not."""
+        assert self._wanted is not None
+        if message is not None:
+            self.taken.pop(message.id, None)
+        answers = Answers(self._driver) if confirm else None
+        with self._driver.lock:
+            sent = self._driver.session.settle(self._wanted, message, action, answers.done if answers else None)
+            self._driver.flush_soon()
+            if answers and sent:
+                answers.add("")
+        if answers and sent:
+            answers.wait()
+        return sent
+
+    def settle_taken(self, action: str, confirm: bool) -> bool:
+        """Ack or reject all that the user has."""
+        if not self.taken:
+            return True
+        *others, last = list(self.taken.values())
+        for message in others:
+            self.settle(message, action, False)
+        return self.settle(last, action, confirm)  # answers keep their order, so this one is for all of them
+
+    def leave(self) -> None:
+        """Nobody takes from it any more."""
+        assert self._wanted is not None
+        with self._driver.lock:
+            self._driver.session.unwant(self._wanted)
+            self._driver.flush()
+
+    def abandon(self) -> None:
+        """Nobody can take from it any more: what settled itself on arrival is lost, and that is said."""
+        self._abandoned = True
+        if self._over and self.items and self._wanted is not None and not self._wanted.manual_ack:
+            log.warning("messages of queue %s that came and that nobody took: %d", self._wanted.queue, len(self.items))
+            self.items.clear()
