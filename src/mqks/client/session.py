@@ -116,8 +116,9 @@ class Session:
             done(ConnectionLost(f"there is no connection for {_shown(request)!r}"))
             return ""
         id = self.new_id()
-        self._say(id, request)
-        self._pending[id] = Request(f"{id} {request}\n", again, done, self.out.unconfirmed)
+        line = f"{id} {request}\n"
+        self.out.put(line)
+        self._pending[id] = Request(line, again, done, self.out.unconfirmed)
         return id
 
     def forget(self, id: str) -> None:
@@ -315,7 +316,8 @@ class Session:
             request.done(data if word == "ok" else Refused(_shown(request.line), data))
         elif wanted := self._links.get(_bytes(id)):
             if word != "ok":
-                self._refuse(wanted, data)
+                if not wanted.leaving:
+                    self._refuse(wanted, data)
             elif not data:
                 wanted.accepted = True
                 wanted.ready()

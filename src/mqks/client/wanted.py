@@ -220,7 +220,7 @@ class WantedHistory(Wanted):
 
     def request(self) -> str:
         if self._start == "latest":
-            return "history latest"
+            return "history latest --to=latest"  # only its place, though more may come meanwhile
         self._page = PAGE if self._left is None else min(PAGE, self._left)
         extra = str(self._seen) == self._start  # the record that is asked for again, to find the place after it
         return " ".join(["history", self._start, f"--limit={self._page + extra}", *self._flags])

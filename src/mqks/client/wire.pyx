@@ -265,7 +265,7 @@ cdef class Reader:
         """The event and the retry of these properties, which begin with ` event=`."""
         self.event, self.retry = properties[7:].decode("utf-8", "surrogateescape"), 0
         name, found, count = self.event.rpartition(",retry=")
-        if found and count.isdecimal():     # else it is a part of the name
+        if found and count.isascii() and count.isdecimal():     # else it is a part of the name
             self.event, self.retry = name, int(count)
         self.properties = properties
         return 0
