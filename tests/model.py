@@ -24,6 +24,7 @@ from tests.model_words import (
     is_legal,
     json_name,
     json_seconds,
+    leading_flags,
     load,
     mask_matches,
     name,
@@ -116,7 +117,7 @@ def first_flag(data: bytes) -> tuple[Flags, bytes]:
 
 
 def publish(model: Model, _connection: Connection, msg_id: bytes, data: bytes) -> bytes | None:
-    flags, data = first_flag(data)
+    confirm, scope, data = leading_flags(data)
     event, _, payload = data.partition(b" ")
     event_name(event)
     try:
@@ -126,8 +127,8 @@ def publish(model: Model, _connection: Connection, msg_id: bytes, data: bytes) -
         value_json = json.dumps(value).encode()
     text = event.decode(errors="replace")
     as_json = b'{"event": ' + json.dumps(text).encode() + b', "data": ' + value_json + b"}"
-    model.route(Message(msg_id, event, payload, {"event": text, "data": value}, as_json))
-    return confirmed(flags)
+    model.publish(Message(msg_id, event, payload, {"event": text, "data": value}, as_json), scope)
+    return b"" if confirm else None
 
 
 def consume(model: Model, connection: Connection, consumer_id: bytes, data: bytes) -> bytes | None:
@@ -202,13 +203,13 @@ def ping(_model: Model, _connection: Connection, _request_id: bytes, data: bytes
 
 
 def sevx_send(model: Model, _connection: Connection, event_id: bytes, data: bytes) -> bytes:
-    text, content, _ = sevx_data(data)
+    text, content, flags = sevx_data(data, b"--once")
     event = content.get("event")
     try:
         named = event_name(json_name(event))
     except Bad:
         named = b""
-    model.route(Message(event_id, named, text, content, text))
+    model.publish(Message(event_id, named, text, content, text), flags.get(b"--once"))
     return b""
 
 

@@ -111,12 +111,22 @@ def pattern_update(queue: bytes, pattern: dict[str, Any] | None) -> bytes:
 class Queues:
     """All that the broker holds, and all that happens to it but the reading of requests."""
 
-    def __init__(self, *, max_line: int, high_water: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        max_line: int,
+        high_water: int,
+        clock: Callable[[], float],
+        dedup_window: float = 3600,
+        dedup_count: int = 1_000_000,
+    ) -> None:
         self.max_line, self.high_water, self.clock = max_line, high_water, clock
         self.choked = 2 * high_water + max_line
         self.held_back: list[Connection] = []  # those with lines that wait until they read
         self.connections: list[Connection] = []
         self.queues: dict[bytes, Queue] = {}
+        self.dedup_window, self.dedup_count = dedup_window, dedup_count
+        self.seen: list[tuple[bytes, bytes, float]] = []  # scope, id and time of what was published --once
 
     # The door
 
@@ -162,6 +172,16 @@ class Queues:
                 self.remove_queue(queue)
 
     # Messages
+
+    def publish(self, message: Message, scope: bytes | None) -> None:
+        """Route it, unless it is to be taken once (in a scope) and was."""
+        now = self.clock()
+        if scope is not None:
+            self.seen = [one for one in self.seen if now - one[2] <= self.dedup_window]
+            if any(one[:2] == (scope, message.id) for one in self.seen):
+                return
+            self.seen = [*self.seen, (scope, message.id, now)][-self.dedup_count :]
+        self.route(message)
 
     def route(self, message: Message) -> None:
         for queue in self.queues.values():

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 
 Words = dict[bytes, list[bytes]]
-Flags = dict[bytes, float | None]
+Flags = dict[bytes, Any]
 
 
 class Bad(Exception):
@@ -55,8 +55,28 @@ def seconds(value: bytes | None) -> float:
     return float(value or 0)
 
 
+def leading_flags(data: bytes) -> tuple[bool, bytes | None, bytes]:
+    """The flags before an event: is there a --confirm, the scope of --once (b"" for the one without a name) if it is
+    there, and what follows. Each may stand there once."""
+    confirm, scope = False, None
+    while True:
+        word, _, rest = data.partition(b" ")
+        flag, equals, value = word.partition(b"=")
+        if word == b"--confirm" and not confirm:
+            confirm = True
+        elif flag == b"--once" and scope is None:
+            scope = name(value) if equals else b""
+        else:
+            return confirm, scope, data
+        data = rest
+
+
+def scope_of(value: bytes | None) -> bytes:
+    return b"" if value is None else name(value)
+
+
 LISTS = (b"--add", b"--remove", b"--remove-mask")
-FLAGS: dict[bytes, Callable[[bytes | None], float | None]] = {
+FLAGS: dict[bytes, Callable[[bytes | None], Any]] = {
     b"--confirm": no_value,
     b"--manual-ack": no_value,
     b"--all": no_value,
@@ -64,6 +84,7 @@ FLAGS: dict[bytes, Callable[[bytes | None], float | None]] = {
     b"--paused": no_value,
     b"--delete-queue-when-unused": seconds,
     b"--when-unused": seconds,
+    b"--once": scope_of,
 }
 
 
@@ -107,10 +128,10 @@ def load(text: bytes) -> Any:
 
 def sevx_data(data: bytes, *allowed: bytes) -> tuple[bytes, dict[str, Any], Flags]:
     """The JSON text, its object, and the flags before it."""
-    start = data.find(b"{")
+    start = (b" " + data).find(b" {")
     head, text = data[:start], data[start:].strip(b" ")
     words, flags = arguments(head, *allowed)
-    if start < 0 or words[b""] or not (head == b"" or head.endswith(b" ")):
+    if start < 0 or words[b""]:
         raise Bad
     try:
         content = load(text)

@@ -101,6 +101,7 @@ def test_every_action_and_flag_has_its_place_on_the_page() -> None:
         "remove",
         "remove-mask",
         "worker",
+        "once",
     ):
         assert f"[--{flag}" in text, f"no form with --{flag}"
 

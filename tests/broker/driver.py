@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterable
 from copy import deepcopy
 from itertools import pairwise, permutations
+from typing import Any
 
 from mqks.broker import Broker
 from mqks.broker.client import Client
 from tests.model import ERROR, Model
 
+DEDUP_WINDOW = 1.5  # seconds
+DEDUP_COUNT = 5  # so few that ids are forgotten all the time
 PEER = "127.0.0.1:5000"
 ERROR_LINE = re.compile(rb"^([^ \n]+ error )[0-9]{20}[0-9a-zA-Z]{4}$", re.MULTILINE)
 
@@ -47,8 +50,10 @@ class Pair:
 
     def __init__(self, *, max_line: int, high_water: int) -> None:
         self.now = 1_700_000_000.0
-        self.broker = Broker(max_line=max_line, high_water=high_water, clock=lambda: self.now)
-        self.model = Model(max_line=max_line, high_water=high_water, clock=lambda: self.now)
+        dedup: dict[str, Any] = {"dedup_window": DEDUP_WINDOW, "dedup_count": DEDUP_COUNT}
+        limits: dict[str, Any] = {"max_line": max_line, "high_water": high_water, "clock": lambda: self.now, **dedup}
+        self.broker = Broker(**limits, wall=lambda: self.now, dedup_part_bits=1)
+        self.model = Model(**limits)
         self.cores: list[Client] = []  # model.connections has their twins, at the same indexes
         self.differs = False
         self.partial: list[bytes] = []  # what was sent of each connection's first line

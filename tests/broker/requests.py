@@ -51,7 +51,11 @@ DATA = any_of(
     b"y" * 150,
 )  # fmt: skip
 
-PUBLISH = st.tuples(IDS, any_of(b"publish", b"publish --confirm"), EVENTS, DATA).map(b" ".join)
+MESSAGE_FLAGS = any_of(
+    b"", b"", b"", b" --confirm", b" --confirm", b" --once", b" --once --confirm", b" --confirm --once=s", b" --once=s",
+    b" --once=t",
+)  # fmt: skip
+PUBLISH = st.tuples(IDS, MESSAGE_FLAGS.map(b"publish".__add__), EVENTS, DATA).map(b" ".join)
 
 CONSUME = words(
     CONSUMERS,
@@ -122,7 +126,9 @@ def text(names: Requests) -> st.SearchStrategy[str]:
     return names.map(bytes.decode)
 
 
-SEND = words(IDS, b"send", CONFIRM, st.sampled_from(SENT), any_of(b"", b" "))
+SEND = words(
+    IDS, b"send", any_of(b"", b"--confirm", b"--once", b"--confirm --once=s"), st.sampled_from(SENT), any_of(b"", b" ")
+)
 
 RECV = words(
     CONSUMERS,
@@ -156,7 +162,14 @@ BAD: list[bytes] = [
     b"x ping a\0", b"-x ping", b"x nope", b"x PING", b"x ping\r", b"x auth {}", b"x update q1", b"x publish",
     b"x publish ", b"x publish  e1 d", b"x publish --confirm", b"x publish --nope e1", b"x publish - d",
     b"x publish {e1 d", b"x publish e1,retry=1 d", b"x publish e1,retry= d", b"x publish e\r1 d",
-    b"x publish --confirm --confirm e1", b"x publish e1\td", b"c1 consume", b"c1 consume --confirm",
+    b"x publish --confirm --confirm e1", b"x publish --once= e1 d", b"x publish --once", b"x publish --once e1",
+    b"x publish --once --once e1 d", b"x publish --once=- e1 d", b"x publish --once=--s e1 d",
+    b"x publish --once={ e1 d", b"x publish --once --confirm --once e1", b"x publish --once=a=b e1 d",
+    b"x publish --once=a{ e1 d", b"x publish --onc e1", b"x publish --once=-s e1 d", b"x publish --onces e1 d",
+    b"x publish --once e1,retry=1 d", b"x publish --once=s  e1 d", b"x publish --once=s\r e1 d",
+    b"x send --once= {}", b"x send --once=a{b {}", b"x send --once={ {}", b"x send --once{}",
+    b"x send --once --once {}", b"x send --once=s  --confirm {}", b"x send --once=s nope {}",
+    b"x publish e1\td", b"c1 consume", b"c1 consume --confirm",
     b"c1 consume --add e1 q1", b"c1 consume q1 --nope", b"c1 consume -", b"c1 consume q1 --prefetch",
     b"c1 consume q1 --prefetch=", b"c1 consume q1 --prefetch=-1", b"c1 consume {q1",
     b"c1 consume q1 --prefetch=x", b"c1 consume q1 --prefetch=1.5", b"c1 consume q1 --manual-ack=1",

@@ -8,8 +8,8 @@ class Damage(Exception):
     pass
 
 
-def second_reader(folder: Path) -> list[tuple[int, bytes]]:
-    """The position and the line of every message that can be seen."""
+def second_reader(folder: Path) -> list[tuple[int, bytes, bytes | None]]:
+    """The position, the line, and the scope of --once, if it has one, of every message that can be seen."""
     seen = []
     names = sorted(path.name for path in (folder / "journal").iterdir() if path.name.endswith(".mqks"))
     for name in names:
@@ -28,9 +28,14 @@ def second_reader(folder: Path) -> list[tuple[int, bytes]]:
             at = position + 111
             for line in lines.split(b"\n")[:-1]:
                 if line.split(b" ")[1] in (b"publish", b"send"):
-                    seen.append((at, line))
+                    seen.append((at, line, scope_of(line)))
                 at += len(line) + 1
     return seen
+
+
+def scope_of(line: bytes) -> bytes | None:
+    flag = line.split(b" ")[2]
+    return flag[7:] if flag.startswith(b"--once") else None
 
 
 def was_on_disk(text: bytes, start: int, end: int) -> bool:

@@ -83,10 +83,20 @@ def test_cat_json_and_raw(made: Making, capfd: pytest.CaptureFixture[str]) -> No
             "action": "publish",
             "event": "e1",
             "data": "d1",
+            "once": None,
         }
     ]
     _, lines, _ = run(capfd, "cat", "--raw", "--to=192")
     assert lines == (made.folder / "journal" / f"{0:020d}.mqks").read_text().splitlines()[1:4]
+
+
+def test_cat_shows_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    made = Making(tmp_path / "once", fsync="never")
+    made.batch(b"m1 publish --once=orders e1 d1", b"s1 send --once {}")
+    _, lines, _ = run(capfd, "cat", str(made.folder))
+    assert [line.split(" ", 2)[2] for line in lines] == ["m1 publish --once=orders e1 d1", "s1 send --once {}"]
+    _, lines, _ = run(capfd, "cat", "--json", str(made.folder))
+    assert [(json.loads(line)["once"], json.loads(line)["event"]) for line in lines] == [("orders", "e1"), ("", "")]
 
 
 def test_cat_shows_bytes_as_they_are(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -12,8 +12,8 @@ from tests.journal.making import SECOND, TIME, Making, small
 from tests.journal.second_reader import Damage, second_reader
 
 
-def seen(reader: Reader) -> list[tuple[int, bytes]]:
-    return [(message.position, message.line) for message in reader.messages()]
+def seen(reader: Reader) -> list[tuple[int, bytes, bytes | None]]:
+    return [(message.position, message.line, message.once) for message in reader.messages()]
 
 
 @pytest.fixture
@@ -34,7 +34,10 @@ def test_the_second_reader_agrees(made: Making) -> None:
     assert seen(Reader(made.folder)) == second_reader(made.folder) != []
     made.sync()
     made.segment(gap=3, fsync="interval")
-    made.batch(b"m6 publish e1 \r\xff")
+    made.batch(
+        b"m6 publish e1 \r\xff", b"m7 publish --once=a e1 --once", b"m8 publish --once e1 ", b"s1 send --once {}"
+    )
+    made.batch(b"m9 publish e1 --once", b's2 send --once=b {"event": "e1"}')
     assert seen(Reader(made.folder)) == second_reader(made.folder)
 
 
@@ -57,13 +60,13 @@ def test_cut_at_every_byte_and_every_bit_flipped(made: Making) -> None:
     original = set(seen(Reader(made.folder)))
     outcomes: Counter[type | None] = Counter()
     for path, offset in changed_journals(made):
-        got: list[tuple[int, bytes]] = []
+        got: list[tuple[int, bytes, bytes | None]] = []
         error: JournalError | None = None
         try:
             reader = Reader(made.folder)
             reader.segments()
             reader.find_time(TIME + 2.5 * SECOND)
-            got.extend((message.position, message.line) for message in reader.messages())
+            got.extend((message.position, message.line, message.once) for message in reader.messages())
         except JournalError as told:
             error = told
         outcomes[type(error)] += 1

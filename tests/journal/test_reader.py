@@ -10,7 +10,7 @@ from threading import Event, Thread
 
 import pytest
 
-from mqks.journal import BeyondEnd, JournalError, PositionGone, Reader, UnknownVersion
+from mqks.journal import BeyondEnd, JournalError, Message, PositionGone, Reader, UnknownVersion
 from mqks.journal.files import SegmentFile
 from tests.journal.making import SECOND, TIME, Making, small
 from tests.journal.test_format import PAGE
@@ -34,13 +34,26 @@ def made(tmp_path: Path) -> Making:
 
 def test_messages_of_each_kind(made: Making) -> None:
     first, empty, sevx, other = Reader(made.folder).messages()
-    assert first == (153, TIME + SECOND, b"m1", b"publish", b"e1", b"d1")
+    assert first == Message(153, TIME + SECOND, b"m1", b"publish", b"e1", b"d1", None)
     assert (empty.event, empty.data, empty.line) == (b"order.new", b"", b"m2 publish order.new ")
     assert (sevx.action, sevx.event, sevx.data) == (b"send", b"e2", b'{"event": "e2"}')
     assert (other.time, other.data) == (TIME + 3 * SECOND, b"a b")
     assert [message.line for message in (first, empty, sevx, other)] == [
         line for _, line in made.lines if b"rebind" not in line and b"unseen" not in line
     ]
+
+
+def test_messages_that_were_published_once(tmp_path: Path) -> None:
+    made = Making(tmp_path / "data", fsync="never")
+    made.batch(b"m1 publish --once e1 --once", b"m2 publish --once=a=b e2 ", b's1 send --once=c {"event": "e3"}')
+    messages = list(Reader(made.folder).messages())
+    assert [(message.once, message.event, message.data) for message in messages] == [
+        (b"", b"e1", b"--once"),
+        (b"a=b", b"e2", b""),
+        (b"c", b"e3", b'{"event": "e3"}'),
+    ]
+    assert [(message.position, message.line) for message in messages] == made.lines
+    assert [message.id for message in Reader(made.folder).messages(events=["e2"])] == [b"m2"]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ OTHER: dict[str, tuple[str, object]] = {
     "retain_age": ("12h", 43200.0),
     "restart_grace": ("1.5", 1.5),
     "salvage": ("true", True),
+    "dedup_window": ("2h", 7200.0),
+    "dedup_count": ("0", 0),
     "max_line": ("64K", 65536),
     "max_connections": ("12", 12),
     "max_memory": ("2G", 2 << 30),

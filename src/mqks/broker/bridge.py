@@ -3,6 +3,7 @@
 from typing import Any
 
 from mqks.broker import jsons
+from mqks.journal.messages import take_once
 from mqks.names import is_event
 
 MQKS, SEVX = 0, 1  # a consumer's dialect, as the core numbers them
@@ -55,6 +56,7 @@ def _with_retry(text: bytes, retry: int) -> bytes:
 def render(line: bytes, dialect: int, retry: int) -> bytes:
     """What a consumer of this dialect is told about a message in the log, after "{id} ok "."""
     message_id, action, rest = line.split(b" ", 2)
+    _, rest = take_once(rest)
     if dialect == SEVX:
         text = rest if action == b"send" else _as_json(*rest.split(b" ", 1))
         return message_id + b" " + _with_retry(text, retry)

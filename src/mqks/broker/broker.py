@@ -17,6 +17,7 @@ from mqks.broker.client import Client, Flood
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest, show
 from mqks.broker.history import Histories
+from mqks.broker.once import Dedup
 from mqks.broker.queue import Queue
 from mqks.core.hub import Core
 from mqks.core.parts import Connection
@@ -46,6 +47,9 @@ class Broker(Durable):
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         seed: int | None = None,
+        dedup_window: float = 3600.0,
+        dedup_count: int = 1_000_000,
+        dedup_part_bits: int = 11,
         disk: Disk | None = None,
         **options: Any,
     ) -> None:
@@ -58,7 +62,13 @@ class Broker(Durable):
             high_water=high_water,
             seed=secrets.randbits(64) if seed is None else seed,
         )
-        super().__init__(core, clock, wall, Dtids(wall, rng), disk, Options(**options))
+        dedup = Dedup(
+            rng.randbytes(16) if seed is not None else secrets.token_bytes(16),
+            dedup_window,
+            dedup_count,
+            dedup_part_bits,
+        )
+        super().__init__(core, clock, wall, Dtids(wall, rng), disk, Options(**options), dedup)
         self.histories = Histories(self)
 
     # ── the door ──

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mqks.broker import jsons
 from mqks.broker.errors import BadRequest
+from mqks.broker.once import Dedup, Once
 from mqks.broker.operations import Operations
 from mqks.broker.patterns import Pattern
 from mqks.broker.queue import Queue
@@ -23,9 +24,10 @@ from mqks.dtid import Dtids
 from mqks.journal import progress
 from mqks.journal.disk import Disk
 from mqks.journal.errors import JournalError
-from mqks.journal.format import Header
+from mqks.journal.format import Header, time_of
 from mqks.journal.index import Index
 from mqks.journal.journal import Journal, Options
+from mqks.journal.messages import take_once
 from mqks.journal.progress import Checkpoint, Kept, Since
 from mqks.journal.recovery import recover
 from mqks.journal.retention import Hold
@@ -54,8 +56,10 @@ class Durable(Operations):
         new_dtid: Dtids,
         disk: Disk | None,
         options: Options,
+        dedup: Dedup,
     ) -> None:
         super().__init__(core, clock)
+        self.once = Once(core.seen, self.timers, wall, dedup)
         self.wall = wall
         self.new_dtid = new_dtid
         self._disk = disk
@@ -86,7 +90,7 @@ class Durable(Operations):
         if segments.starts and not found.checkpoint.number:
             log.warning("there is no checkpoint: queues are made anew from the journal, and messages may come again")
         self._index = index
-        self._restore_checkpoint(found.checkpoint, index)
+        self._restore_checkpoint(found.checkpoint, index, salvage)
         journaled = recover(
             segments,
             found.checkpoint.position,
@@ -107,6 +111,8 @@ class Durable(Operations):
             self.core.restore(queue, self._kept.pop(queue.birth, b""), b"".join(since.items), since.taken)
         self.core.restored()
         self._check_held(segments, salvage)
+        for lost in segments.given_up:
+            self.core.seen.forget_between(*lost)
         progress.remove_stale(disk, found.stale)
         self.new_dtid.begin_after(max(journaled.dtid, found.checkpoint.dtid))
         known = max(self.core.highest, progress.highest(happened))
@@ -129,7 +135,7 @@ class Durable(Operations):
                     segments.give_up(start, end)
                     log.warning("positions %d to %d are lost: the journal has no file with them", start, end)
 
-    def _restore_checkpoint(self, checkpoint: Checkpoint, index: Index) -> None:
+    def _restore_checkpoint(self, checkpoint: Checkpoint, index: Index, salvage: bool) -> None:
         """The queues as they were then. What is in them comes when all else is known."""
         self.core.adopt(checkpoint.extents)
         for kept in checkpoint.queues:
@@ -138,6 +144,7 @@ class Durable(Operations):
                 index.adopt(place)
         self._holds = {name: Hold(int(position), expires) for name, (position, expires) in checkpoint.holds.items()}
         self._kept = {kept.birth: kept.snapshot for kept in checkpoint.queues}
+        self.once.restore(checkpoint.key, checkpoint.seen, index, salvage)
 
     def _say_progress(self) -> Callable[[int, int], None]:
         said = self.timers.clock()
@@ -218,6 +225,8 @@ class Durable(Operations):
     def checkpoint(self, number: int) -> Checkpoint:
         """The state of all queues, when all is written."""
         holders = self.holders()
+        for place in self.once.take_left():
+            self._index.release(place)
         return Checkpoint(
             number,
             position=self.core.written_position,
@@ -231,6 +240,8 @@ class Durable(Operations):
                 for queue in self.queues.values()
             ],
             extents=self.core.extents(),
+            key=self.core.seen.key,
+            seen=self.once.snapshot(self.spill),
         )
 
     def holders(self) -> dict[Queue, list[Consumer]]:
@@ -295,13 +306,13 @@ class Durable(Operations):
     # ── coming back ──
 
     def _replay_batch(self, header: Header, batch: memoryview) -> None:
-        self.core.replay(header.position, bytes(batch))
+        self.core.replay(header.position, bytes(batch), time_of(header.dtid).timestamp())
 
     def replay(self, position: int, line: bytes) -> Sequence[Queue]:
         """A line of the journal that is no publish; answers the queues that it goes to."""
         _, action, rest = line.split(b" ", 2)
         if action == b"send":
-            return self.exchange.queues_for(jsons.loads(rest))
+            return self.exchange.queues_for(jsons.loads(take_once(rest)[1]))
         if action == b"rebind":
             self._define(position, rest)
         elif action == b"delete_queue":

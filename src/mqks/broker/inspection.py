@@ -111,6 +111,8 @@ class StateView(View):
         "delivered": "deliveries so far",
         "acked": "manual acks so far",
         "rejected": "rejects so far",
+        "duplicates": "publishes with --once that were dropped so far",
+        "remembered": "ids of --once that are remembered now",
         "errors": "requests answered with an error so far",
         "position": "the position of the next message in the log",
         "memory": "bytes taken for messages, queues and buffers",
@@ -127,6 +129,8 @@ class StateView(View):
         self.delivered = core.delivered
         self.acked = core.acked
         self.rejected = core.rejected
+        self.duplicates = core.seen.duplicates
+        self.remembered = len(core.seen)
         self.errors = broker.errors
         self.position = core.position
         self.memory = core.used

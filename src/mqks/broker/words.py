@@ -41,9 +41,15 @@ def text(value: bytes | None) -> bytes:
     return value
 
 
+def scope(value: bytes | None) -> bytes:
+    """A name, or none for the scope without a name."""
+    return b"" if value is None else check_name(value)
+
+
 Flags = Mapping[bytes, FlagParser]
 CONFIRM: Flags = {b"--confirm": switch}
 CONSUMER: Flags = {**CONFIRM, b"--prefetch": count, b"--paused": switch}  # ours, in both dialects
+MESSAGE: Flags = {**CONFIRM, b"--once": scope}
 
 
 @dataclass
@@ -57,6 +63,11 @@ class Words:
     @property
     def confirm(self) -> bool:
         return b"--confirm" in self.flags
+
+    @property
+    def once(self) -> bytes | None:
+        """The scope in which the id is to be taken once; None: it is not asked for."""
+        return self.flags.get(b"--once")
 
     def exactly(self, number: int, what: str) -> list[bytes]:
         if len(self.plain) != number:
@@ -97,10 +108,8 @@ def leading_flags(data: bytes, flags: Flags) -> tuple[Words, bytes]:
 
 def before_json(data: bytes, flags: Flags) -> tuple[Words, bytes]:
     """The flags that stand before a JSON object, and its text without the spaces around it."""
-    start = data.find(b"{")
-    if start < 0:
-        raise BadRequest("not a JSON object")
-    if data[:start].strip(b" ") and not data[:start].endswith(b" "):
+    start = 0 if data.startswith(b"{") else data.find(b" {") + 1
+    if not data.startswith(b"{", start):
         raise BadRequest("not a JSON object")
     words = parse(data[:start], flags)
     words.exactly(0, "only flags before the JSON object")

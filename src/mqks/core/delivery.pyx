@@ -18,7 +18,7 @@ from mqks.core.hashing cimport hash_of
 from mqks.core.routing cimport pop_ready, soil
 from mqks.core.settling cimport Settler, free_if_gone, let_item_go, progress, retry_of, settle_when_sent
 from mqks.core.tail cimport SEGMENT, Segment, find
-from mqks.core.text cimport copy_short
+from mqks.core.text cimport after_flag, copy_short
 from mqks.core.unsettled cimport Unsettled
 
 cdef enum:
@@ -248,11 +248,11 @@ cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t seque
     if item == position:
         # Never retried, and in the consumer's own dialect: the line's own text serves.
         if after_id[1] == 112 and c.dialect == MQKS:            # p of publish
-            rest = after_id + 9
+            rest = after_flag(after_id + 9)
             between = b" event="
             between_size = 7
         elif after_id[1] == 115 and c.dialect == SEVX:          # s of send
-            rest = after_id + 6
+            rest = after_flag(after_id + 6)
             between = b" "
             between_size = 1
     if rest != NULL:

@@ -8,7 +8,7 @@ from libc.string cimport memchr, memcmp, memcpy
 from mqks.core cimport buffer
 from mqks.core.memory cimport Memory
 from mqks.core.tail cimport HEADER
-from mqks.core.text cimport is_publish
+from mqks.core.text cimport after_flag, is_publish
 
 
 def answers(
@@ -29,6 +29,7 @@ def answers(
     cdef char* line = text
     cdef char* newline
     cdef char* after_id
+    cdef char* name
     cdef char* rest
     cdef size_t count = 0
     cdef bint ended = False
@@ -47,13 +48,14 @@ def answers(
             elif position + (line - text) < start or after_id == NULL:
                 pass
             elif newline - after_id > 9 and is_publish(after_id):
-                rest = <char*>memchr(after_id + 9, 32, newline - after_id - 9)
-                if wants is None or wants(after_id[9:rest - after_id]):
+                name = after_flag(after_id + 9)
+                rest = <char*>memchr(name, 32, newline - name)
+                if wants is None or wants(name[:rest - name]):
                     add(&out, &uncounted, prefix, position + (line - text), line, after_id - line,
-                        after_id + 9, rest - after_id - 9, rest, newline + 1 - rest)
+                        name, rest - name, rest, newline + 1 - rest)
                     count += 1
             elif newline - after_id > 6 and memcmp(after_id, b" send ", 6) == 0:
-                rest = after_id + 5
+                rest = after_flag(after_id + 6) - 1
                 event = name_of(rest[1:newline - rest])
                 if wants is None or wants(event):
                     add(&out, &uncounted, prefix, position + (line - text), line, after_id - line,

@@ -30,6 +30,7 @@ The journal itself has three, which are called in every turn:
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from mqks.core cimport buffer
@@ -38,7 +39,8 @@ from mqks.core.events cimport Binding, look_up
 from mqks.core.output cimport choked
 from mqks.core.parts cimport Connection, Consumer
 from mqks.core.tail cimport commit, room_for
-from mqks.core.text cimport ends_like_retry, is_ack, is_clean, is_publish
+from mqks.core.digest cimport Digest
+from mqks.core.text cimport Flags, ends_like_retry, is_ack, is_clean, is_legal_scope, is_publish, scope_of, take_flags
 
 cdef enum Flaw:
     NONE_FOUND = 0
@@ -181,13 +183,15 @@ cdef class Core(Keeper):
         cdef char* event = after_id + 9
         cdef char* after_event
         cdef char* to
-        cdef bint confirm = False
+        cdef char* scope
         cdef size_t size
+        cdef uint64_t position
         cdef void* found
         cdef Binding binding
-        if event[0] == 45 and end - event > 10 and memcmp(event, b"--confirm ", 10) == 0:
-            confirm = True
-            event += 10
+        cdef Flags flags = Flags(False, event, 0)
+        cdef Digest digest
+        if event[0] == 45:
+            event = take_flags(event, end, &flags)
         c.publishes = True
         after_event = <char*>memchr(event, 32, end - event)
         if after_event == NULL or after_event == event or self.memory.used >= self.max_memory or self.refusing:
@@ -196,16 +200,29 @@ cdef class Core(Keeper):
         binding = None if found == NULL else <Binding>found
         if binding is None and (event[0] == 45 or event[0] == 123 or ends_like_retry(event, after_event)):
             return False
-        size = (after_id - p) + 9 + (end - event) + 1
+        if flags.once_size:
+            if self.seen.most == 0 or not is_legal_scope(&flags):
+                return False
+            scope = scope_of(&flags, &size)
+            digest = self.seen.digest(scope, size, p, after_id - p)
+            if not self.seen.admit(digest):
+                if flags.confirm:
+                    self.confirm_id(c, p, after_id - p)
+                return True
+        size = (after_id - p) + 9 + flags.once_size + (end - event) + 1
         to = room_for(self.tail, size)
-        if confirm:
+        if flags.confirm:
             memcpy(to, p, after_id + 9 - p)
-            memcpy(to + (after_id + 9 - p), event, end - event)
+            memcpy(to + (after_id + 9 - p), flags.once, flags.once_size)
+            memcpy(to + size - 1 - (end - event), event, end - event)
         else:
             memcpy(to, p, size - 1)
         to[size - 1] = 10
-        self.route(binding, commit(self.tail, size), event, after_event, end)
-        if confirm:
+        position = commit(self.tail, size)
+        if flags.once_size:
+            self.seen.add(digest, position, self.seen.now)
+        self.route(binding, position, event, after_event, end)
+        if flags.confirm:
             self.confirm_id(c, p, after_id - p)
         return True
 

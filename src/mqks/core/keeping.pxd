@@ -14,7 +14,7 @@ cdef class Keeper(Deliverer):
 
     cdef int write_now(self) except -1
     cdef bytes gather(self)
-    cdef int replay_line(self, uint64_t position, char* line, char* end) except -1
+    cdef int replay_line(self, uint64_t position, char* line, char* end, double time) except -1
 
 
 cdef inline int write_out(Keeper core) except -1:

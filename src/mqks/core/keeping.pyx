@@ -193,8 +193,8 @@ cdef class Keeper(Deliverer):
         for i in range(PyBytes_GET_SIZE(extents) // (3 * sizeof(uint64_t))):
             self.tail.adopt(word[3 * i], word[3 * i + 1], word[3 * i + 2])
 
-    def replay(self, uint64_t position, bytes batch):
-        """A batch of the journal, header included, goes to queues again as it did when it came."""
+    def replay(self, uint64_t position, bytes batch, double time):
+        """A batch of the journal, header included, goes to queues again as it did when it came, at this time."""
         cdef char* start = PyBytes_AS_STRING(batch)
         cdef char* end = start + PyBytes_GET_SIZE(batch)
         cdef char* line = start + HEADER
@@ -209,21 +209,23 @@ cdef class Keeper(Deliverer):
             self.tail.held += PyBytes_GET_SIZE(batch)
         while line < end:
             newline = <char*>memchr(line, 10, end - line)
-            self.replay_line(position + (line - start), line, newline)
+            self.replay_line(position + (line - start), line, newline, time)
             line = newline + 1
 
-    cdef int replay_line(self, uint64_t position, char* line, char* end) except -1:
+    cdef int replay_line(self, uint64_t position, char* line, char* end, double time) except -1:
         cdef char* after_id = <char*>memchr(line, 32, end - line)
         cdef char* event
         cdef char* after_event
         cdef void* found
         cdef Queue q
         if end - after_id > 9 and is_publish(after_id):
-            event = after_id + 9
+            event = self.seen.replay(position, line, after_id, after_id + 9, time)
             after_event = <char*>memchr(event, 32, end - event)
             found = look_up(self.events, event, after_event - event)
             self.route(None if found == NULL else <Binding>found, position, event, after_event, end)
         else:
+            if end - after_id > 6 and memcmp(after_id, b" send ", 6) == 0:
+                self.seen.replay(position, line, after_id, after_id + 6, time)
             for q in self.handler.replay(position, line[:end - line]):
                 put(self, q, position)
         return 0

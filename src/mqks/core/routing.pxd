@@ -7,12 +7,14 @@ from mqks.core cimport fifo
 from mqks.core.events cimport Binding, Events
 from mqks.core.output cimport Output
 from mqks.core.parts cimport Queue
+from mqks.core.seen cimport Seen
 from mqks.core.tail cimport Tail, hold
 
 
 cdef class Router(Output):
     cdef readonly Tail tail
     cdef readonly Events events
+    cdef readonly Seen seen              # ids of --once
     cdef uint64_t seed                  # of every table of names
     cdef list everything                # queues that take every MQKS message
     cdef int inspectors                 # how many patterns look into the data of every event
@@ -22,6 +24,7 @@ cdef class Router(Output):
 
     cdef int spill(self, Queue q, fifo.Chunk* full) except -1
     cdef bint bring_back(self, Queue q) except -1
+    cdef uint64_t store(self, bytes line, bytes id, bytes scope) except? 1
     cdef int route(self, Binding binding, uint64_t position, char* event, char* after_event, char* end) except -1
 
 

@@ -10,10 +10,12 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 from mqks.core cimport fifo
+from mqks.core.digest cimport Digest
 from mqks.core.memory cimport give_back, take
 from mqks.core.events cimport Binding, Events, look_up
 from mqks.core.output cimport Output
 from mqks.core.parts cimport Connection, Queue
+from mqks.core.seen cimport Seen
 from mqks.core.tail cimport Segment, Tail, commit, room_for
 
 
@@ -24,6 +26,8 @@ cdef class Router(Output):
         self.tail = Tail()
         self.tail.open(&self.memory)
         self.events = Events(seed)
+        self.seen = Seen()
+        self.seen.borrow(&self.memory)
         self.everything = []
         self.dirty_queues = []
 
@@ -37,33 +41,46 @@ cdef class Router(Output):
         """Bytes of the messages that are still held."""
         return self.tail.held
 
-    def publish(self, Connection c, bytes id, bytes event, bytes data):
-        """Take an MQKS message."""
-        cdef bytes line = id + b" publish " + event + b" " + data + b"\n"
-        cdef size_t size = PyBytes_GET_SIZE(line)
-        cdef char* to = room_for(self.tail, size)
-        cdef char* at
+    def publish(self, Connection c, bytes id, bytes event, bytes data, bytes scope=None):
+        """Take an MQKS message; one to be taken once has a scope."""
+        cdef bytes head = id + b" publish " + flag(scope)
+        cdef bytes line = head + event + b" " + data + b"\n"
+        cdef char* at = PyBytes_AS_STRING(line) + PyBytes_GET_SIZE(head)
         cdef void* found = look_up(self.events, PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event))
         c.publishes = True
-        memcpy(to, PyBytes_AS_STRING(line), size)
-        at = to + PyBytes_GET_SIZE(id) + 9
         self.route(
-            None if found == NULL else <Binding>found, commit(self.tail, size),
-            at, at + PyBytes_GET_SIZE(event), to + size - 1,
+            None if found == NULL else <Binding>found, self.store(line, id, scope),
+            at, at + PyBytes_GET_SIZE(event), PyBytes_AS_STRING(line) + PyBytes_GET_SIZE(line) - 1,
         )
 
-    def send(self, Connection c, bytes id, bytes json, queues):
-        """Take a SEVX event for these queues."""
-        cdef bytes line = id + b" send " + json + b"\n"
-        cdef size_t size = PyBytes_GET_SIZE(line)
-        cdef uint64_t position
+    def send(self, Connection c, bytes id, bytes json, queues, bytes scope=None):
+        """Take a SEVX event for these queues; likewise."""
+        cdef uint64_t position = self.store(id + b" send " + flag(scope) + json + b"\n", id, scope)
         cdef Queue q
         c.publishes = True
-        memcpy(room_for(self.tail, size), PyBytes_AS_STRING(line), size)
-        position = commit(self.tail, size)
         self.published += 1
         for q in queues:
             put(self, q, position)
+
+    def record(self, bytes line):
+        """A line of the journal's own, newline included; answers its position."""
+        return self.store(line, None, None)
+
+    cdef uint64_t store(self, bytes line, bytes id, bytes scope) except? 1:
+        """A line into the log. With a scope the id is remembered: the caller has found that it is not known."""
+        cdef size_t size = PyBytes_GET_SIZE(line)
+        cdef uint64_t position
+        cdef Digest digest
+        if scope is not None:
+            digest = self.seen.digest(
+                PyBytes_AS_STRING(scope), PyBytes_GET_SIZE(scope), PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id)
+            )
+            self.seen.make_room()
+        memcpy(room_for(self.tail, size), PyBytes_AS_STRING(line), size)
+        position = commit(self.tail, size)
+        if scope is not None:
+            self.seen.add(digest, position, self.seen.now)
+        return position
 
     cdef int route(self, Binding binding, uint64_t position, char* event, char* after_event, char* end) except -1:
         """Put a message that is already in the log into its queues."""
@@ -101,12 +118,6 @@ cdef class Router(Output):
                 return segment.start + offset, segment.data[offset:segment.size]
         return None
 
-    def record(self, bytes line):
-        """A line of the journal's own, newline included; answers its position."""
-        cdef size_t size = PyBytes_GET_SIZE(line)
-        memcpy(room_for(self.tail, size), PyBytes_AS_STRING(line), size)
-        return commit(self.tail, size)
-
     cdef bint unsafe(self) noexcept:
         return self.tail.end != self.tail.written or self.safe != self.writes
 
@@ -143,3 +154,10 @@ cdef class Router(Output):
     def inspect_everything(self, int change):
         """Add to the number of patterns that look into the data of every MQKS message."""
         self.inspectors += change
+
+
+cdef bytes flag(bytes scope):
+    """--once, as it stands in the log."""
+    if scope is None:
+        return b""
+    return b"--once=" + scope + b" " if scope else b"--once "

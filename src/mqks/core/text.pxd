@@ -1,6 +1,6 @@
 """Looking at and copying the few bytes that every message has, without a call or a branch too many."""
 
-from libc.string cimport memcmp
+from libc.string cimport memchr, memcmp
 
 cdef extern from *:
     """
@@ -54,3 +54,51 @@ cdef inline bint ends_like_retry(const char* p, const char* end) noexcept nogil:
     while at > p and 48 <= (at - 1)[0] <= 57:
         at -= 1
     return at != end and at - p >= 7 and memcmp(at - 7, b",retry=", 7) == 0
+
+
+cdef struct Flags:
+    bint confirm
+    char* once                  # as it came, up to what follows it
+    size_t once_size            # 0: it did not
+
+
+cdef inline char* take_flags(char* p, char* end, Flags* flags) noexcept nogil:
+    """The flags that stand before an event, each once; answers what follows them."""
+    cdef char* space
+    while end - p > 7 and p[0] == 45 and p[1] == 45:
+        if not flags.confirm and end - p > 10 and memcmp(p, b"--confirm ", 10) == 0:
+            flags.confirm = True
+            p += 10
+        elif not flags.once_size and memcmp(p, b"--once", 6) == 0 and (p[6] == 32 or p[6] == 61):
+            space = <char*>memchr(p, 32, end - p)
+            if space == NULL:
+                return p
+            flags.once = p
+            flags.once_size = space + 1 - p
+            p = space + 1
+        else:
+            return p
+    return p
+
+
+cdef inline char* scope_of(Flags* flags, size_t* size) noexcept nogil:
+    """The scope that --once names; of size 0 without one."""
+    size[0] = flags.once_size - 8 if flags.once[6] == 61 else 0
+    return flags.once + 7
+
+
+cdef inline bint is_legal_scope(Flags* flags) noexcept nogil:
+    cdef size_t size
+    cdef char* scope = scope_of(flags, &size)
+    if flags.once[6] != 61:
+        return True
+    return size > 0 and scope[0] != 123 and not (scope[0] == 45 and (size == 1 or scope[1] == 45))
+
+
+cdef inline char* after_flag(char* p) noexcept nogil:
+    """In a line of the log, --once may stand before the event or the JSON: what follows it."""
+    if p[0] == 45 and p[1] == 45:
+        while p[0] != 32:
+            p += 1
+        p += 1
+    return p

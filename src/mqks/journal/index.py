@@ -1,5 +1,7 @@
 """Parts of long queues on disk: chunks of positions, so that a queue of a billion messages costs little memory.
 
+Parts of what `--once` remembers are here too, so that a checkpoint need not have it all.
+
 Only append; a file whose chunks have all been taken back is removed, but not before a checkpoint has been made that
 does not know it. What is here can be lost only together with the checkpoint that names it.
 """
@@ -46,17 +48,28 @@ class Index:
 
     def bring_back(self, place: int, count: int) -> bytes:
         """The items of a chunk, which is not needed here any more."""
+        items = self.read(place, count)
+        self.release(place)
+        return items
+
+    def read(self, place: int, count: int) -> bytes:
+        """The items of a chunk."""
         number, offset = place >> OFFSET_BITS, place & ((1 << OFFSET_BITS) - 1)
         data = self._disk.read(self._file(number), CHUNK.size + 8 * count, offset) if number in self._sizes else b""
         items = data[CHUNK.size :]
         if len(items) != 8 * count or CHUNK.unpack_from(data) != (crc32(items), count):
             raise JournalError(
-                f"{FOLDER}/{_name(number)} is damaged at byte {offset}: a part of a queue cannot be read; remove the "
-                "folders index and progress to have the queues made anew from the journal: messages then come again, "
-                "and queues older than the journal are gone"
+                f"{FOLDER}/{_name(number)} is damaged at byte {offset}: a part of a queue, or of the ids of --once, "
+                "cannot be read; remove the folders index and progress to have the queues made anew from the journal: "
+                "messages then come again, and queues older than the journal are gone"
             )
-        self._live[number] -= 1
         return items
+
+    def release(self, place: int) -> None:
+        """The chunk is not needed any more."""
+        number = place >> OFFSET_BITS
+        if number in self._live:
+            self._live[number] -= 1
 
     def adopt(self, place: int) -> None:
         """A checkpoint names this chunk."""

@@ -16,25 +16,36 @@ class Message(NamedTuple):
     action: bytes
     event: bytes
     data: bytes
+    once: bytes | None = None  # the scope in which its id was to be taken once; None: it was not
 
     @property
     def line(self) -> bytes:
         """As it stands in the journal, without the newline."""
+        flag = b"" if self.once is None else b"--once=%s " % self.once if self.once else b"--once "
         if self.action == b"send":
-            return b"%s send %s" % (self.id, self.data)
-        return b"%s publish %s %s" % (self.id, self.event, self.data)
+            return b"%s send %s%s" % (self.id, flag, self.data)
+        return b"%s publish %s%s %s" % (self.id, flag, self.event, self.data)
 
 
 def parse_message(line: bytes, position: int, time: datetime) -> Message | None:
     """None for control lines: what became of queues and holds."""
     name, _, rest = line.partition(b" ")
     action, _, rest = rest.partition(b" ")
+    once, rest = take_once(rest)
     if action == b"publish":
         event, _, data = rest.partition(b" ")
-        return Message(position, time, name, action, event, data)
+        return Message(position, time, name, action, event, data, once)
     if action == b"send":
-        return Message(position, time, name, action, event_of(rest), rest)
+        return Message(position, time, name, action, event_of(rest), rest, once)
     return None
+
+
+def take_once(rest: bytes) -> tuple[bytes | None, bytes]:
+    """What stands after the action of a message: the scope of its --once, if it has the flag, and all after that."""
+    if not rest.startswith(b"--"):
+        return None, rest
+    flag, _, rest = rest.partition(b" ")
+    return flag.partition(b"=")[2], rest
 
 
 def event_of(text: bytes) -> bytes:

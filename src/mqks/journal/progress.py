@@ -48,6 +48,8 @@ class Checkpoint:
     holds: dict[str, list[float]] = field(default_factory=dict)  # name → position, expiry
     queues: list[Kept] = field(default_factory=list)
     extents: bytes = b""
+    key: bytes = b""  # that the ids of --once are hashed with
+    seen: bytes = b""  # these ids
 
     def pack(self) -> bytes:
         head = {
@@ -57,12 +59,14 @@ class Checkpoint:
             "dtid": _text(self.dtid),
             "holds": self.holds,
             "extents": len(self.extents),
+            "key": self.key.hex(),
+            "seen": len(self.seen),
             "queues": [
                 [_text(kept.name), kept.birth, _text(kept.definition), len(kept.snapshot)] for kept in self.queues
             ],
         }
         line = json.dumps(head).encode() + b"\n"
-        data = b"".join((line, self.extents, *(kept.snapshot for kept in self.queues)))
+        data = b"".join((line, self.extents, *(kept.snapshot for kept in self.queues), self.seen))
         return data + struct.pack("<I", crc32(data))
 
     @classmethod
@@ -84,6 +88,8 @@ class Checkpoint:
         for name, birth, definition, size in head["queues"]:
             made.queues.append(Kept(_bytes(name), birth, _bytes(definition), rest[at : at + size]))
             at += size
+        made.key = bytes.fromhex(head.get("key", ""))  # the first ones knew no --once
+        made.seen = rest[at : at + head.get("seen", 0)]
         return made
 
 

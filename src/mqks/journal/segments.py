@@ -173,6 +173,11 @@ class Segments:
         finally:
             self._disk.close(file)
 
+    @property
+    def given_up(self) -> list[lost.Range]:
+        """What a salvage could not save."""
+        return self._lost
+
     def is_lost(self, start: int, end: int) -> bool:
         """Is it known that the journal lacks this?"""
         return lost.covers(self._lost, start, end)

@@ -19,6 +19,7 @@ from mqks.server.tcp import TcpServer
 log = logging.getLogger(__name__)
 
 FILES_OF_OURS = 256  # open files beside connections: segments that are read, logs, listeners
+ID_MEMORY = 64  # bytes that a remembered id of --once costs at most
 MOST_TAIL_MEMORY = 128 << 20  # bytes of the log that stay in memory; the system's own cache has more
 
 Started = Callable[[TcpServer, Callable[[], None]], None]
@@ -60,6 +61,8 @@ def _broker(config: Config, disk: RealDisk | None) -> Broker:
     return Broker(
         max_line=config.max_line,
         max_memory=config.max_memory,
+        dedup_window=config.dedup_window,
+        dedup_count=_dedup_count(config),
         disk=disk,
         fsync=mode,
         interval=int(milliseconds or 1000) / 1000,
@@ -68,6 +71,14 @@ def _broker(config: Config, disk: RealDisk | None) -> Broker:
         retain_bytes=config.retain_bytes,
         retain_age=config.retain_age,
     )
+
+
+def _dedup_count(config: Config) -> int:
+    """Ids must leave room for messages: they may have an eighth of the memory."""
+    most = config.max_memory // 8 // ID_MEMORY
+    if most < config.dedup_count:
+        log.warning("%d ids of --once are remembered at most, since --max-memory has no room for more", most)
+    return min(config.dedup_count, most)
 
 
 def _salvage(config: Config) -> None:

@@ -119,6 +119,7 @@ def show_span(span: float) -> str:
 
 PORT = number("PORT", 0, 65535)
 COUNT = number("N", 1, 1_000_000)
+ID_COUNT = number("N", 0, 100_000_000)
 HOST = Kind("HOST", parse_host)
 PATH = Kind("PATH", parse_path)
 LEVEL = word("LEVEL", "debug", "info", "warning", "error")
@@ -185,6 +186,16 @@ class Config:
     salvage: bool = field(
         default=False,
         metadata=about(SWITCH, "if the journal is damaged, put the damaged files aside and start with the rest"),
+    )
+    dedup_window: float = field(
+        default=3600.0,
+        metadata=about(
+            SPAN_OF_TIME, "how long the id of a publish --once is remembered, so that a second one is dropped"
+        ),
+    )
+    dedup_count: int = field(
+        default=1_000_000,
+        metadata=about(ID_COUNT, "most ids of publish --once remembered; beyond it the oldest go; 0 refuses --once"),
     )
     max_line: int = field(
         default=1 << 20,

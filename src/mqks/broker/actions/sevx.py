@@ -6,11 +6,12 @@ from typing import Any
 from mqks.broker import inspection, jsons
 from mqks.broker.bridge import SEVX
 from mqks.broker.client import Client
+from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
 from mqks.broker.names import check_name
 from mqks.broker.operations import Operations
 from mqks.broker.patterns import Pattern
-from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, Flags, Words, before_json
+from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, MESSAGE, Flags, Words, before_json
 from mqks.core.parts import Consumer
 
 
@@ -43,12 +44,13 @@ def _flag(request: dict[str, Any], key: str) -> bool:
     return value
 
 
-def send(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
-    _, text = before_json(data, CONFIRM)
+def send(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
+    words, text = before_json(data, MESSAGE)
     content = jsons.load_object(text)
     client.publishes = True
-    broker.check_room()
-    broker.core.send(client, request_id, text, broker.exchange.queues_for(content))
+    if not broker.once.is_known(words.once, request_id):
+        broker.check_room()
+        broker.core.send(client, request_id, text, broker.exchange.queues_for(content), words.once)
     broker.core.confirm(client, request_id)
 
 
