@@ -1,13 +1,14 @@
 """Clients that know nothing of the broker but its protocol: they make requests, at random, and cut them anywhere.
 
-A request is its line, and what the line says, for the oracle. Message ids are never used twice, data is numbered by its
-publisher; names are few, so that all meets. What a client acks is what it has read.
+A request is its line, and what the line says, for the oracle. Message ids are never used twice, but for messages that
+are to be taken once: these are published again, also after crashes. Data is numbered by its publisher; names are few,
+so that all meets. What a client acks is what it has read.
 """
 
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Request:
     queue: bytes = b""
     consumer: bytes = b""
     message: bytes = b""  # empty: all
+    once: bytes | None = None  # the scope
     events: tuple[bytes, ...] = ()
     add: tuple[bytes, ...] = ()
     remove: tuple[bytes, ...] = ()
@@ -47,11 +49,13 @@ class Request:
 class SimClient:
     """One that connects, works, goes and comes back."""
 
-    def __init__(self, name: bytes, rng: random.Random, confirming: float, largest: int) -> None:
+    def __init__(self, name: bytes, rng: random.Random, confirming: float, largest: int, resends: bool = False) -> None:
         self.name = name
         self.rng = rng
         self.confirming = confirming  # how often it asks for --confirm
         self.largest = largest  # bytes of data
+        self.resends = resends
+        self.published_once: list[Request] = []
         self.link: Link | None = None
         self.outgoing: list[tuple[bytes, Request | None]] = []  # bytes to feed, and what they complete
         self.count = 0
@@ -60,6 +64,8 @@ class SimClient:
         self.habits: list[tuple[float, Callable[[], Request | None]]] = [
             (publishes, self.publish),
             (publishes / 4, self.send),
+            (publishes / 3, self.publish_once),
+            (publishes / 2 if resends else 0, self.publish_again),
             (consumes / 4, self.consume),
             (consumes / 10, self.recv),
             (consumes, self.settle),
@@ -77,6 +83,8 @@ class SimClient:
         """Most clients first say what they want."""
         self.link = link
         self.outgoing.clear()
+        for _ in range(self.rng.choice((0, 0, 3)) if self.resends else 0):
+            self._say(self.publish_again())
         if self.rng.random() < 0.7:
             self._say(self.rng.choice((self.consume, self.consume, self.recv, self.rebind))())
 
@@ -124,6 +132,28 @@ class SimClient:
             content["k"] = self.rng.choice((1, 2))
         id, text = self._id(b"m"), json.dumps(content).encode()
         return Request("send", id, b"%s send %s\n" % (id, text), answered=True, data=text)
+
+    def publish_once(self) -> Request:
+        made = self.publish() if self.rng.random() < 0.7 else self.send()
+        made.once = self.rng.choice((b"", b"s"))
+        self.published_once.append(made)
+        return self._once(made)
+
+    def publish_again(self) -> Request | None:
+        """One of the last ones, most often: its publisher may not know whether it was taken."""
+        if not self.published_once:
+            return None
+        some = self.published_once[-3:] if self.rng.random() < 0.7 else self.published_once
+        return self._once(self.rng.choice(some))
+
+    def _once(self, made: Request) -> Request:
+        """The same message, confirmed or not this time."""
+        confirm = made.action == "send" or self._confirm()
+        flags = [b"--once=" + made.once if made.once else b"--once"]
+        if confirm:
+            flags.insert(self.rng.randrange(2), b"--confirm")
+        words = [made.id, made.action.encode(), *flags, *([made.event] if made.action == "publish" else []), made.data]
+        return replace(made, line=b" ".join(words) + b"\n", answered=confirm, settled=[])
 
     def consume(self) -> Request:
         queue, unused = self._queue_to_use()

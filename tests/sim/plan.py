@@ -17,6 +17,8 @@ class Plan:
     crashes: dict[int, str]  # step → how
     limits: dict[str, int]
     capacity: int
+    once: dict[str, float]  # limits of what --once remembers
+    resends: bool  # clients publish --once again: then nothing may be forgotten
 
     @classmethod
     def chosen(cls, rng: random.Random) -> "Plan":
@@ -42,7 +44,11 @@ class Plan:
         small = rng.choice((1, 2)) * 4 * segments.AHEAD + rng.choice((1, 2)) * 4 * progress.AHEAD
         small += rng.choice((500, 3000, 20_000, 60_000))
         capacity = small if kind == "faults" and rng.random() < 0.5 else 1 << 40
-        return cls(kind, fsync, steps, crashes, limits, capacity)
+        resends = rng.random() < 0.8
+        once: dict[str, float] = {"dedup_part_bits": rng.choice((1, 2, 11)), "dedup_window": 1e9}
+        if not resends:
+            once |= {"dedup_window": rng.choice((3, 60, 1e9)), "dedup_count": rng.choice((1, 4, 20))}
+        return cls(kind, fsync, steps, crashes, limits, capacity, once, resends)
 
 
 class Warnings(logging.Handler):

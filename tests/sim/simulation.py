@@ -42,7 +42,7 @@ class Simulation:
         self.connections = 0
         confirming, largest = self.rng.choice((0.2, 0.5, 0.9)), self.rng.choice((30, 200, 3000))
         count = self.rng.randint(2, 4)
-        self.clients = [SimClient(b"%d" % n, self.rng, confirming, largest) for n in range(count)]
+        self.clients = [SimClient(b"%d" % n, self.rng, confirming, largest, plan.resends) for n in range(count)]
         self.flipped = False
         self.warnings = Warnings()
         self.running = False
@@ -140,6 +140,7 @@ class Simulation:
     def _broker(self) -> Broker:
         seed = self.rng.getrandbits(32)
         options: dict[str, Any] = {"seed": seed, "high_water": self.high_water, "clock": self.clock, "wall": self.wall}
+        options |= self.plan.once
         if self.disk is not None:
             options |= {"disk": self.disk, "fsync": self.plan.fsync, **self.plan.limits}
         return Broker(**options)

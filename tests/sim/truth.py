@@ -20,9 +20,10 @@ class Message:
     content: dict[str, Any]  # as patterns see it
     mqks: tuple[bytes, bytes]  # event and data, as told to MQKS consumers
     sevx: bytes  # as told to SEVX receivers
+    once: bool = False
 
 
-def published(id: bytes, event: bytes, data: bytes) -> Message:
+def published(id: bytes, event: bytes, data: bytes, once: bytes | None = None) -> Message:
     try:
         value, text = json.loads(data), data
     except ValueError:
@@ -30,12 +31,18 @@ def published(id: bytes, event: bytes, data: bytes) -> Message:
         text = json.dumps(value).encode()
     sevx = b'{"event": %s, "data": %s}' % (json.dumps(event.decode()).encode(), text)
     content = {"event": event.decode(), "data": value}
-    return Message(id, b"%s publish %s %s" % (id, event, data), content, (event, data), sevx)
+    line = b"%s publish %s%s %s" % (id, _flag(once), event, data)
+    return Message(id, line, content, (event, data), sevx, once is not None)
 
 
-def sent(id: bytes, text: bytes) -> Message:
+def sent(id: bytes, text: bytes, once: bytes | None = None) -> Message:
     content = json.loads(text)
-    return Message(id, b"%s send %s" % (id, text), content, (content.get("event", "").encode(), text), text)
+    line = b"%s send %s%s" % (id, _flag(once), text)
+    return Message(id, line, content, (content.get("event", "").encode(), text), text, once is not None)
+
+
+def _flag(once: bytes | None) -> bytes:
+    return b"" if once is None else b"--once=%s " % once if once else b"--once "
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,11 @@ class Truth:
     # ── what happens ──
 
     def take(self, message: Message) -> Op:
+        """What is to be taken once, and was, is not taken again: its publisher relies on the op of the first."""
+        if message.once:
+            for op in self.ops:
+                if op.message is not None and op.message.line == message.line:
+                    return op
         self.messages[message.id] = message
         return self._happened(message=message)
 
@@ -157,7 +169,9 @@ class Truth:
 
     def rebuild(self, count: int) -> None:
         """Only the first ops happened."""
+        gone = {op.message.id for op in self.ops[count:] if op.message is not None}  # may be published again
         del self.ops[count:]
+        self.copies = {key: copy for key, copy in self.copies.items() if key[1] not in gone}
         self.queues = {}
         for op in self.ops:
             self._apply(op)
