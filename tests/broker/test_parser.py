@@ -60,6 +60,16 @@ STREAMS: dict[str, tuple[bytes, bytes]] = {
     "two too long": ((b"p ping " + LONG + b"x\n") * 2 + b"p ping\n", b"p error E\np error E\np ok \n"),
     "publish and its flag": (b"c consume q e\nm publish --confirm e d\n", b"m ok \nc ok m event=e d\n"),
     "publish without data": (b"c consume q e\nm publish e\nn publish e \n", b"c ok m event=e \nc ok n event=e \n"),
+    "publish once": (
+        b"c consume q e\nm publish --once e d\nm publish --once --confirm e d\nm publish --confirm --once=s e f\n",
+        b"m ok \nm ok \nc ok m event=e d\nc ok m event=e f\n",
+    ),
+    "publish once, no data": (b"c consume q e\nm publish --once=s e\nm publish --once=s e d\n", b"c ok m event=e \n"),
+    "publish once that is none": (
+        b"m publish --once= e d\nm publish --once\nm publish --once=s \nm publish --once=- e d\nm publish --onc e\n",
+        b"m error E\n" * 5,
+    ),
+    "send once": (b's send --once {}\ns send --once --confirm {}\ns send --once= {}\n', b"s ok \ns ok \ns error E\n"),
     "publish of spaces": (b"c consume q e\nm publish e  d \n", b"c ok m event=e  d \n"),
     "publish that is none": (b"m publish\nm publish \nm publish  e\n", b"m error E\n" * 3),
     "spaces among arguments": (b"c consume   q  e  --confirm \nm publish e d\n", b"c ok \nc ok m event=e d\n"),

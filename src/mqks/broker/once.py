@@ -95,6 +95,7 @@ class Once:
             else:
                 self._seen.adopt(snapshot[at : at + 8 * words], 0)
                 at += 8 * words
+        self._forget_old()
 
     def _adopt(self, place: int, words: int, index: Index, salvage: bool) -> None:
         try:
