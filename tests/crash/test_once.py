@@ -79,3 +79,14 @@ def test_the_journal_of_it_is_read_by_others(start: Start, connect: Connect, fol
     (message,) = Reader(folder).messages()
     assert (message.id, message.event, message.data, message.once) == (b"m1", b"e1", b"d1", b"orders")
     assert message.line == b"m1 publish --once=orders e1 d1"
+
+
+def test_ids_leave_room_for_messages(start: Start, connect: Connect) -> None:
+    """However many are published, and whatever --dedup-count allows, they have an eighth of the memory."""
+    broker = start("--max-memory=4M", "--fsync=never")
+    assert "at most 8192 ids of --once are remembered" in broker.log
+    client = connect(broker)
+    for first in range(0, 40_000, 1000):
+        client.send(b"".join(b"m%d publish --once e1 d\n" % number for number in range(first, first + 1000)))
+    assert client.ask("m0 publish --confirm --once e1 d") == "m0 ok ", "a publish was refused"
+    assert client.ask("x1 _eval [state.remembered, state.duplicates]") == "x1 ok [8192, 0]"

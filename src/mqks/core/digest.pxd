@@ -24,7 +24,7 @@ cdef extern from *:
         mqks_rounds(v, 2);
         v[0] ^= word;
     }
-    static mqks_digest mqks_digest_of(const char *text, size_t size, mqks_digest key) {
+    static inline mqks_digest mqks_digest_of(const char *text, size_t size, mqks_digest key) {
         uint64_t v[4] = {key.high ^ 0x736f6d6570736575ull, key.low ^ 0x646f72616e646f6dull ^ 0xee,
                          key.high ^ 0x6c7967656e657261ull, key.low ^ 0x7465646279746573ull};
         uint64_t word = 0, last = (uint64_t)size << 56;

@@ -77,7 +77,7 @@ def _dedup_count(config: Config) -> int:
     """Ids must leave room for messages: they may have an eighth of the memory."""
     most = config.max_memory // 8 // ID_MEMORY
     if most < config.dedup_count:
-        log.warning("%d ids of --once are remembered at most, since --max-memory has no room for more", most)
+        log.info("at most %d ids of --once are remembered, since they may have an eighth of --max-memory", most)
     return min(config.dedup_count, most)
 
 
