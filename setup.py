@@ -1,4 +1,4 @@
-"""Builds what is compiled, the core and the client's part for each message; all else about the package is in pyproject.toml.
+"""Builds what is compiled: the core, and the client's part for each message. All else is in pyproject.toml.
 
 MQKS_SANITIZE=1 builds it with AddressSanitizer and UBSan, for `make test-asan`.
 """

@@ -1,15 +1,55 @@
-"""What a command of `mqks` is, and what several of them share: places in the journal, sizes, times, a progress bar."""
+"""What a command of `mqks` is, and what several of them share: arguments, sizes, times, a progress bar."""
 
 import argparse
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import NamedTuple, TextIO
+
+from mqks.names import is_event, is_name
+
+# Flags that stand alone or have a value after `=`, as the protocol writes them. A value of its own word would be
+# ambiguous: in `pub --once e1 d1` the word e1 is the event.
+WITH_OR_WITHOUT_VALUE = {"--once", "--delete-when-unused", "--when-unused"}
 
 
 class Command(NamedTuple):
     help: str
     arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+    example: str = ""
+
+
+class Family(NamedTuple):
+    """Commands behind one word. They are imported by who needs them: the help of `mqks` does not."""
+
+    help: str
+    commands: Callable[[], "Table"]
+
+
+Table = Mapping[str, Command | Family]
+
+
+def parser_of(path: str, command: Command) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=path,
+        description=command.help,
+        epilog=f"example:\n  {command.example}" if command.example else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.arguments(parser)
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def by_ctrl_c(error: BaseException | None) -> bool:
+    """Is it Ctrl-C, or did that lead to it? Whatever it interrupts may fail on its own while it cleans up."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+# ── arguments ──
 
 
 def place(text: str) -> int | str | datetime:
@@ -24,10 +64,82 @@ def place(text: str) -> int | str | datetime:
         ) from None
 
 
+def place_in_utc(text: str) -> int | str | datetime:
+    found = place(text)
+    return found.replace(tzinfo=UTC) if isinstance(found, datetime) and found.tzinfo is None else found
+
+
 def amount(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a count")
     return int(text)
+
+
+def some(text: str) -> int:
+    if amount(text) == 0:
+        raise argparse.ArgumentTypeError("0 is too few")
+    return amount(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value
+
+
+def perhaps_seconds(text: str) -> bool | float:
+    """What stands after a flag's `=`, if it has one."""
+    return seconds(text) if text else True
+
+
+def queue(text: str) -> str:
+    if not is_name(text.encode("utf-8", "surrogateescape")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a queue: no spaces or TABs, and no -- or {{ in front")
+    return text
+
+
+def event(text: str) -> str:
+    if not is_event(text.encode("utf-8", "surrogateescape")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an event: no spaces or TABs, and no -- or {{ in front")
+    return text
+
+
+def name_or_nothing(text: str) -> str:
+    if text and not is_name(text.encode("utf-8", "surrogateescape")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name: no spaces or TABs, and no -- or {{ in front")
+    return text
+
+
+def data(text: str) -> str:
+    if wrong := wrong_with(text.encode("utf-8", "surrogateescape")):
+        raise argparse.ArgumentTypeError(wrong)
+    return text
+
+
+def wrong_with(content: bytes) -> str | None:
+    """Why a line of the protocol cannot carry this as data."""
+    for byte, what in ((b"\t", "a TAB"), (b"\0", "a NUL"), (b"\n", "a newline")):
+        if byte in content:
+            return f"data cannot have {what} in it: JSON can say it another way"
+    return "data cannot end in a carriage return" if content.endswith(b"\r") else None
+
+
+def events(text: str) -> list[str]:
+    """With a comma between them."""
+    return [event(one) for one in text.split(",")]
+
+
+def spell_out(words: list[str]) -> list[str]:
+    """The flags that may have a value, for argparse: `--once` → `--once=`."""
+    end = words.index("--") if "--" in words else len(words)
+    return [f"{word}=" if word in WITH_OR_WITHOUT_VALUE else word for word in words[:end]] + words[end:]
+
+
+# ── times and sizes ──
 
 
 def show_time(time: datetime | None) -> str:
@@ -43,6 +155,17 @@ def show_size(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
+def show_duration(duration: float) -> str:
+    """In the two largest units that it has."""
+    left = int(duration)
+    parts: list[str] = []
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
 class Bar:
     """A progress bar on stderr, where that is a terminal."""
 
@@ -50,15 +173,20 @@ class Bar:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out if out.isatty() else None
-        self._shown = -1
+        self._shown = ""
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int, note: str = "") -> None:
         percent = 100 * done // max(total, 1)
-        if self._out and percent != self._shown:
-            self._shown = percent
-            done_text = "#" * (percent * self.WIDTH // 100)
-            print(f"\r[{done_text:{self.WIDTH}}] {percent} %", end="", file=self._out, flush=True)
+        done_text = "#" * (percent * self.WIDTH // 100)
+        self.say(f"[{done_text:{self.WIDTH}}] {percent} %{note and ' '}{note}")
+
+    def say(self, text: str) -> None:
+        """This line instead of the one before."""
+        if self._out and text != self._shown:
+            print(f"\r{text:{len(self._shown)}}", end="", file=self._out, flush=True)
+            self._shown = text
 
     def end(self) -> None:
-        if self._out and self._shown >= 0:
-            print("\r" + " " * (self.WIDTH + 8) + "\r", end="", file=self._out, flush=True)
+        if self._shown:
+            print(f"\r{'':{len(self._shown)}}\r", end="", file=self._out, flush=True)
+            self._shown = ""

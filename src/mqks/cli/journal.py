@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from mqks.cli.command import Bar, Command, amount, place, show_size, show_time
+from mqks.cli.output import table
 from mqks.journal import Message, Reader, Segment
 from mqks.journal.files import ASIDE
 from mqks.journal.format import segment_name
@@ -191,12 +192,6 @@ def info_text(found: Info) -> Iterator[str]:
         yield from table([found.queues[0], *([str(_plain(value)) for value in one.values()] for one in found.queues)])
 
 
-def table(rows: list[Iterable[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
 # ── salvage ──
 
 
@@ -213,8 +208,13 @@ def repair(args: Namespace) -> int:
 
 
 COMMANDS = {
-    "cat": Command("show the messages of a journal", add_cat, cat),
-    "verify": Command("check every byte of a journal", add_info, check),
-    "info": Command("show segments, positions, times and sizes", add_info, info),
-    "salvage": Command("keep what is valid of a damaged journal; with the broker stopped", add_folder, repair),
+    "cat": Command("show the messages of a journal", add_cat, cat, "mqks journal cat --events='order.*' --limit 10"),
+    "verify": Command("check every byte of a journal", add_info, check, "mqks journal verify /var/lib/mqks"),
+    "info": Command("show segments, positions, times and sizes", add_info, info, "mqks journal info --json"),
+    "salvage": Command(
+        "keep what is valid of a damaged journal; with the broker stopped",
+        add_folder,
+        repair,
+        "mqks journal salvage /var/lib/mqks",
+    ),
 }

@@ -1,0 +1,112 @@
+"""`mqks rebind`, `delete-queue`, `ping` and `eval`: one question, one answer."""
+
+import statistics
+import time
+from argparse import ArgumentParser, Namespace
+
+from mqks.cli.command import Command, data, event, perhaps_seconds, queue, some
+from mqks.cli.connection import add_json, add_url, broker
+from mqks.cli.output import as_json, complain, counted, in_utf8, visible
+
+# ── rebind ──
+
+
+def add_rebind(parser: ArgumentParser) -> None:
+    parser.add_argument("queue", metavar="QUEUE", type=queue, help="made if there is none")
+    about = "subscribe it to these instead; with no event and no flag it is subscribed to nothing"
+    parser.add_argument("events", metavar="EVENT", nargs="*", type=event, help=about)
+    for flag, about in (
+        ("--remove", "no longer to these"),
+        ("--remove-mask", "no longer to what these match: 'order.*'"),
+        ("--add", "to these too"),
+    ):
+        parser.add_argument(flag, metavar="EVENT", nargs="+", action="extend", default=[], type=event, help=about)
+    add_url(parser)
+    add_json(parser)
+
+
+def rebind(args: Namespace) -> int:
+    changes = {"remove": args.remove, "remove_mask": args.remove_mask, "add": args.add}
+    events = args.events if args.events or not any(changes.values()) else None
+    with broker(args) as mq:
+        mq.rebind(args.queue, events, **changes)
+        now = mq.stats()["queues"].get(in_utf8(args.queue), {}).get("events", [])
+    if args.json:
+        print(as_json({"queue": in_utf8(args.queue), "events": now}))
+    else:
+        print(f"{visible(args.queue)} is subscribed to {visible(' '.join(now)) or 'nothing'}")
+    return 0
+
+
+# ── delete-queue ──
+
+
+def add_delete(parser: ArgumentParser) -> None:
+    parser.add_argument("queue", metavar="QUEUE", type=queue)
+    about = "only when it has no consumer (for so many seconds)"
+    parser.add_argument("--when-unused", metavar="S", nargs="?", type=perhaps_seconds, default=False, help=about)
+    add_url(parser)
+    add_json(parser)
+
+
+def delete(args: Namespace) -> int:
+    with broker(args) as mq:
+        mq.delete_queue(args.queue, when_unused=args.when_unused)
+    if args.json:
+        print(as_json({"queue": in_utf8(args.queue), "when_unused": args.when_unused}))
+    elif args.when_unused is False:
+        print(f"{visible(args.queue)} is deleted")
+    else:
+        wait = "" if args.when_unused is True else f" for {args.when_unused:g} s"
+        print(f"{visible(args.queue)} goes when it has no consumer{wait}")
+    return 0
+
+
+# ── ping, eval ──
+
+
+def add_ping(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "data", metavar="DATA", nargs="?", type=data, default="", help="what the broker shall send back"
+    )
+    parser.add_argument("--count", metavar="N", type=some, default=10, help="how many times (default 10)")
+    add_url(parser)
+    add_json(parser)
+
+
+def ping(args: Namespace) -> int:
+    times = []
+    with broker(args) as mq:
+        for _ in range(args.count):
+            begun = time.perf_counter()
+            answer = mq.ping(args.data)
+            times.append(1000 * (time.perf_counter() - begun))
+            if answer != args.data:
+                complain(f"the broker answered {answer!r} to {args.data!r}")
+                return 1
+    figures = {"min": min(times), "median": statistics.median(times), "max": max(times)}
+    if args.json:
+        print(as_json({"count": args.count, **{f"{name}_ms": round(value, 3) for name, value in figures.items()}}))
+    else:
+        told = ", ".join(f"{name} {value:.3f} ms" for name, value in figures.items())
+        print(f"{counted(args.count, 'ping')}: {told}")
+    return 0
+
+
+def add_eval(parser: ArgumentParser) -> None:
+    parser.add_argument("code", metavar="CODE", help="an expression over `state`: docs/PROTOCOL.md, _eval")
+    add_url(parser)
+    add_json(parser)
+
+
+def evaluate(args: Namespace) -> int:
+    with broker(args) as mq:
+        result = mq.eval(args.code)
+    print(as_json({"result": in_utf8(result)}) if args.json else visible(result))
+    return 0
+
+
+REBIND = Command("change the events of a queue", add_rebind, rebind, "mqks rebind billing --add order.refunded")
+DELETE = Command("delete a queue and its messages", add_delete, delete, "mqks delete-queue billing")
+PING = Command("measure round trips to the broker", add_ping, ping, "mqks ping --count 100")
+EVAL = Command("ask the broker an expression", add_eval, evaluate, "mqks eval 'len(state.queues)'")

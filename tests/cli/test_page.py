@@ -1,0 +1,65 @@
+"""docs/CLI.md: each command and flag is on the page, and its samples are true."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from mqks.cli.command import Command, Table
+from mqks.cli.completion import of_command
+from mqks.cli.mqks import COMMANDS
+from tests.running import launch
+
+PAGE = Path(__file__).parents[2] / "docs" / "CLI.md"
+
+
+def commands(table: Table = COMMANDS, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:
+    for name, entry in table.items():
+        if isinstance(entry, Command):
+            yield (*path, name), entry
+        else:
+            yield from commands(entry.commands(), (*path, name))
+
+
+def test_each_command_and_flag_is_on_the_page() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert re.findall(r"^## mqks (\S+)", text, re.MULTILINE) == list(COMMANDS)
+    usages = text[text.index("\n## mqks ") :]
+    for path, command in commands():
+        (usage,) = re.findall(rf"^    mqks {' '.join(path)} .*", usages, re.MULTILINE)[:1]
+        for flag in set(of_command(path, command).flags) - {"--help"}:
+            assert re.search(rf"{flag}\b", usage), f"docs/CLI.md says nothing of `mqks {' '.join(path)} {flag}`"
+
+
+def samples() -> list[tuple[str, str]]:
+    """Commands, and what they print."""
+    blocks = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [
+        (command, output)
+        for block in blocks
+        for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
+    ]
+
+
+def normal(text: str) -> list[list[str]]:
+    """Without what is different each time: ids, sizes, numbers, and so the widths of columns."""
+    text = re.sub(r"\b\d{20}[0-9A-Za-z]{4}\b", "ID", text)
+    text = re.sub(r"[\d.]+ ([KMG]i)?B\b", "SIZE", text)
+    return [re.sub(r"\d[\d,.]*", "N", line).split() for line in text.splitlines()]
+
+
+def test_the_samples_are_true(tmp_path: Path) -> None:
+    broker = launch(folder=tmp_path)
+    try:
+        broker.wait_until_it_listens()
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {"PATH": path, "MQKS_URL": f"mqks://127.0.0.1:{broker.port}"}
+        for command, shown in samples():
+            run = subprocess.run(
+                ["bash", "-c", f"{command} 2>&1"], env=environment, cwd=tmp_path, capture_output=True, text=True
+            )
+            assert normal(run.stdout) == normal(shown), f"$ {command}\n{run.stdout}"
+    finally:
+        broker.stop()
