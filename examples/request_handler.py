@@ -1,0 +1,67 @@
+"""A web application that publishes an event for each request, and answers when the broker has it on disk.
+
+It is plain ASGI, which FastAPI and Starlette are made of, so it runs as it is:
+
+    uvicorn request_handler:app --app-dir examples
+    curl -d '{"item": "book"}' localhost:8000
+
+One client serves all requests; the lifespan of the application is that of its connection. In FastAPI, `start` and
+`close` go into its `lifespan` function, and `handle` is the body of a route.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import mqks
+
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+
+
+class App:
+    mq: mqks.AsyncClient
+
+    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.live(receive, send)
+        elif scope["type"] == "http":
+            status, answer = await self.handle(await read_body(receive))
+            headers = [(b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+    async def live(self, receive: Receive, send: Send) -> None:
+        await receive()  # lifespan.startup
+        try:
+            self.mq = await mqks.AsyncClient().start()
+        except mqks.ConnectionLost as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()  # lifespan.shutdown
+        await self.mq.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def handle(self, body: bytes) -> tuple[int, dict[str, str]]:
+        try:
+            order = json.loads(body)
+        except ValueError:
+            return 400, {"error": "this is not JSON"}
+        try:
+            return 202, {"id": await self.mq.publish("order.placed", order, confirm=True)}
+        except mqks.Refused as error:
+            return 503, {"error": error.error_id}
+
+
+async def read_body(receive: Receive) -> bytes:
+    body, more = b"", True
+    while more:
+        event = await receive()
+        body += event.get("body", b"")
+        more = event.get("more_body", False)
+    return body
+
+
+app = App()
