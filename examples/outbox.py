@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import mqks
-from mqks.client.outbox import Outbox
+from mqks import Outbox
 
 outbox = Outbox()
 

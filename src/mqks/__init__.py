@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mqks.client.connecting import connect
     from mqks.client.errors import BufferFull, ConnectionLost, MqksError, Refused
     from mqks.client.message import Record
+    from mqks.client.outbox import Outbox
 
     __version__: str
 
@@ -21,6 +22,7 @@ _HOMES = {
     "connecting": ("connect",),
     "errors": ("BufferFull", "ConnectionLost", "MqksError", "Refused"),
     "message": ("Record",),
+    "outbox": ("Outbox",),
 }
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "Consumer",
     "Message",
     "MqksError",
+    "Outbox",
     "Record",
     "Refused",
     "__version__",

@@ -20,6 +20,7 @@ from mqks.testing import Broker
 DOCS = Path(__file__).parents[2] / "docs"
 CLIENTS = (DOCS / "CLIENTS.md").read_text(encoding="utf-8")
 OUTBOX = (DOCS / "OUTBOX.md").read_text(encoding="utf-8")
+README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PRINTED = re.compile(r"print\(.*\)  # (.*)$", re.MULTILINE)
 
@@ -30,7 +31,7 @@ ORIGINAL = (  # the functions that the first client had
 
 BLOCKS = [
     pytest.param(block, id=f"{page}-{number}")
-    for page, text in (("clients", CLIENTS), ("outbox", OUTBOX))
+    for page, text in (("readme", README), ("clients", CLIENTS), ("outbox", OUTBOX))
     for number, block in enumerate(PYTHON.findall(text), 1)
 ]
 
@@ -110,6 +111,6 @@ def test_the_table_of_the_outbox_is_shown_as_it_is_made() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in (DOCS / "CLIENTS.md", DOCS / "OUTBOX.md", DOCS.parent / "examples" / "README.md"):
+    for page in (*DOCS.glob("*.md"), DOCS.parent / "README.md", DOCS.parent / "examples" / "README.md"):
         for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
             assert link.startswith("https://") or (page.parent / link).exists(), link
