@@ -78,7 +78,7 @@ def run(scenarios: Sequence[Scenario], options: argparse.Namespace, results: lis
             for kind in present:
                 step += 1
                 print(
-                    f"[{step:3}/{steps}] {scenario.name:14} round {turn + 1}  {kind.name:24}",
+                    f"[{step:3}/{steps}] {scenario.name:16} round {turn + 1}  {kind.name:24}",
                     end="",
                     flush=True,
                 )

@@ -100,7 +100,7 @@ def footnotes(results: Sequence[Result]) -> list[str]:
         if result.contender != result.family and result.rounds:
             variants.setdefault(result.contender, []).append(result.scenario)
     return [
-        "In brackets: MQKS's number divided by this one. Medians; CPU is that of all server processes.",
+        "In brackets: MQKS's number divided by this one. Medians. Server CPU is that of all its processes.",
         "A message that goes to ten consumers is delivered ten times, and CPU is per delivery.",
         *[f"{variant}: {', '.join(names)}." for variant, names in variants.items()],
         *[f"FAILED  {r.scenario}, {r.contender}: {r.error}" for r in results if r.error],

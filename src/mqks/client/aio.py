@@ -127,6 +127,8 @@ class AsyncClient:
         self._options = Options(**options)
         self._driver = AsyncDriver(self.address, self._options)
         self._session = self._driver.session
+        self._out = self._session.out
+        self._piece = min(PIECE, self._options.max_buffer)
 
     async def start(self) -> Self:
         """Returns when the connection stands."""
@@ -158,18 +160,19 @@ class AsyncClient:
         self, event: str, data: object = "", *, confirm: bool = False, once: bool | str = False, id: str | None = None
     ) -> str:
         """Answers the message's id. Without confirm it is buffered; with it, it is safe when this returns."""
-        driver, session = self._driver, self._session
-        if driver.closed or session.size >= self._options.max_buffer:
-            await driver.room()
+        out = self._out
+        if not (confirm or once or id) and out.size < self._piece and (sent := out.publish(event, data)):
+            if not self._driver.flushing:
+                self._driver.flush_soon()
+            return sent
+        await self._driver.room()
         if confirm or once:
             return await self._publish(event, data, id, once)
-        id = session.publish(event, data, id)
-        if session.size >= PIECE:
-            driver.flush()
+        sent = self._session.publish(event, data, id)
+        self._driver.flush_soon()
+        if out.size >= self._piece:
             await asyncio.sleep(0)  # so that a busy publisher lets the others have their turn
-        else:
-            driver.flush_soon()
-        return id
+        return sent
 
     async def publish_many(
         self,

@@ -24,7 +24,7 @@ class AsyncDriver(asyncio.Protocol):
         )
         self._transport: asyncio.Transport | None = None
         self._writable = True
-        self._flushing = False
+        self.flushing = False
         self._down = asyncio.Event()
         self._room: list[asyncio.Future[None]] = []
         self._keeper: asyncio.Task[None] | None = None
@@ -89,12 +89,12 @@ class AsyncDriver(asyncio.Protocol):
             raise self.closed
 
     def flush_soon(self) -> None:
-        if not self._flushing:
-            self._flushing = True
+        if not self.flushing:
+            self.flushing = True
             self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        self._flushing = False
+        self.flushing = False
         if self._writable and self._transport is not None and (data := self.session.outgoing()):
             self._transport.write(data)
             self._make_room()

@@ -139,6 +139,7 @@ class Client:
         self._options = Options(**options)
         self._driver = BlockingDriver(self.address, self._options)
         self._session = self._driver.session
+        self._out = self._session.out
         atexit.register(self.close)
 
     def close(self, timeout: float | None = None) -> None:
@@ -168,13 +169,17 @@ class Client:
         """Answers the message's id. Without confirm it is buffered; with it, it is safe when this returns."""
         if confirm or once:
             return self.publish_many([(event, data) if id is None else (event, data, id)], once=once)[0]
-        driver, session = self._driver, self._session
-        if driver.closed or session.out.size >= self._options.max_buffer:
-            driver.room()
+        driver, out = self._driver, self._out
+        if id is None and out.size < self._options.max_buffer:
+            with driver.lock:
+                if sent := out.publish(event, data):
+                    driver.flush_soon()
+                    return sent
+        driver.room()
         with driver.lock:
-            id = session.publish(event, data, id)
+            sent = self._session.publish(event, data, id)
             driver.flush_soon()
-        return id
+        return sent
 
     def publish_many(
         self,

@@ -117,12 +117,15 @@ class BlockingDriver:
 
     def flush_soon(self) -> None:
         """What comes alone leaves at once; of what comes close together, the thread sends the rest in one piece."""
-        now = time.monotonic()
-        if now >= self._flushed + LINGER or self.session.out.size >= PIECE:
+        if self.session.out.size >= PIECE:
             self.flush()
         elif self._due == NEVER:
-            self._due = now + LINGER
-            self.wake()
+            now = time.monotonic()
+            if now >= self._flushed + LINGER:
+                self.flush()
+            else:
+                self._due = now + LINGER
+                self.wake()
 
     def wake(self) -> None:
         """The thread; the lock need not be held."""

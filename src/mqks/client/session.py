@@ -82,11 +82,15 @@ class Session:
         """Answers the message's id. Without `done` nobody waits. `once`: the flag `--once[=scope]`, or nothing."""
         if done is None and id is None and not once and (sent := self.out.publish(event, data)):
             return sent
-        if not is_event(_bytes(event)):
-            raise ValueError(f"{event!r} is no name for an event: no spaces, not -, --… or {{…, no ,retry=… at its end")
-        self.out.know(event)
+        if not self.out.is_good(event, data):
+            if not is_event(_bytes(event)):
+                raise ValueError(
+                    f"{event!r} is no name for an event: no spaces, not -, --… or {{…, no ,retry=… at its end"
+                )
+            self.out.know(event)
+            data = to_text(data)
         flags = ("--confirm " if done else "") + (f"{once} " if once else "")
-        return self._put(id, f"publish {flags}{event} {to_text(data)}", done)
+        return self._put(id, f"publish {flags}{event} {data}", done)
 
     def send(self, event: str, id: str | None = None, done: Done | None = None, once: str = "") -> str:
         """The same for SEVX, with the event as JSON."""
@@ -124,8 +128,8 @@ class Session:
     def forget(self, id: str) -> None:
         """Nobody waits for this answer any more, so it is not asked for again. What was sent may still be done."""
         request = self._pending.pop(id, None)
-        if request and request.line in self.out.waiting:
-            self.out.replace(line for line in self.out.waiting if line is not request.line)
+        if request and request.line in (waiting := self.out.waiting):
+            self.out.replace(line for line in waiting if line != request.line)
 
     def want(self, wanted: Wanted) -> None:
         self._wanted[wanted] = None
@@ -186,7 +190,7 @@ class Session:
     def made(self) -> None:
         """A connection stands: say again all that is wanted and not answered."""
         self.connected = True
-        unsent = list(self.out.waiting)
+        unsent = self.out.waiting
         self.out.replace(())
         waits_in_out = {line.partition(" ")[0] for line in unsent}
         for wanted in list(self._wanted):
@@ -247,6 +251,7 @@ class Session:
 
     def end(self, error: MqksError) -> None:
         """The client closes: nobody shall wait any more."""
+        self.out.shut = True
         if unsent := sum(1 for line in self.out.waiting if _is_publish(line)):
             log.warning("publishes that were never sent, since the broker was away: %d", unsent)
         self.out.replace(())

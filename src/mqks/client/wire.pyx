@@ -7,6 +7,7 @@ Python. Text is UTF-8 with surrogateescape, so data that is no text comes and go
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
 import secrets
@@ -32,6 +33,7 @@ cdef enum:
     SUFFIXES = 14776336         # 62 ** 4
 
 cdef Py_ssize_t MOST_KNOWN = 10_000
+cdef Py_ssize_t FIRST_ROOM = 128 << 10, MOST_ROOM = 1 << 20     # of the buffer for lines
 
 
 cdef class Ids:
@@ -91,54 +93,102 @@ cdef class Ids:
 
 
 cdef class Lines:
-    """Lines that wait to be sent."""
+    """Lines that wait to be sent, as the bytes that will be."""
 
-    cdef readonly list waiting
-    cdef readonly Py_ssize_t size       # of all of them, in characters
+    cdef char* buffer
+    cdef Py_ssize_t room
+    cdef readonly Py_ssize_t size
+    cdef readonly uint64_t count        # lines that were ever put here
     cdef readonly uint64_t unconfirmed  # publishes without confirm that were ever put here
-    cdef public object new_id
+    cdef public bint shut               # nothing is to be put here any more
+    cdef Ids own_ids
+    cdef object new_id
     cdef set known                      # events whose names were found good
 
     def __init__(self, new_id):
         self.new_id = new_id
-        self.replace([])
+        self.own_ids = new_id if type(new_id) is Ids else None
         self.known = set()
 
+    def __dealloc__(self):
+        free(self.buffer)
+
+    cdef char* place_for(self, Py_ssize_t size) except NULL:
+        """Where so many bytes may be written."""
+        cdef Py_ssize_t room = self.room
+        cdef char* grown
+        if self.size + size > room:
+            room = max(2 * room, self.size + size, FIRST_ROOM)
+            grown = <char*>realloc(self.buffer, room)
+            if grown == NULL:
+                raise MemoryError
+            self.buffer, self.room = grown, room
+        self.size += size
+        return self.buffer + self.size - size
+
     def put(self, str line):
-        self.waiting.append(line)
-        self.size += len(line)
-
-    def replace(self, lines):
-        self.waiting = list(lines)
-        self.size = sum(map(len, self.waiting))
-
-    def take(self):
-        """All of them, as bytes to send."""
-        data = "".join(self.waiting).encode("utf-8", "surrogateescape")
-        self.waiting.clear()
-        self.size = 0
-        return data
-
-    def know(self, str event):
-        """A good name, which need not be looked at again."""
-        if len(self.known) >= MOST_KNOWN:
-            self.known.clear()
-        self.known.add(event)
-
-    def publish(self, str event, data):
-        """Put a publish without confirm; answers its id, or None for what has to be looked at first."""
-        if event not in self.known or not PyUnicode_CheckExact(data) or not is_plain(data):
-            return None
-        id = (<Ids>self.new_id).make() if type(self.new_id) is Ids else self.new_id()
-        line = f"{id} publish {event} {data}\n"
-        self.waiting.append(line)
-        self.size += PyUnicode_GET_LENGTH(line)
-        self.unconfirmed += 1
-        return id
+        data = line.encode("utf-8", "surrogateescape")
+        memcpy(self.place_for(len(data)), PyBytes_AS_STRING(data), len(data))
+        self.count += 1
 
     def put_unconfirmed(self, str line):
         self.put(line)
         self.unconfirmed += 1
+
+    def is_good(self, str event, data):
+        """False: it has to be looked at before it is put anywhere."""
+        return event in self.known and PyUnicode_CheckExact(data) and is_plain(data)
+
+    def publish(self, str event, data):
+        """Put a publish without confirm; answers its id, or None for what has to be looked at first."""
+        cdef Py_ssize_t event_size, data_size
+        cdef char* at
+        if self.shut or event not in self.known or not PyUnicode_CheckExact(data) or not is_plain(data):
+            return None
+        cdef str id = self.own_ids.make() if self.own_ids is not None else self.new_id()
+        cdef Py_ssize_t id_size = PyUnicode_GET_LENGTH(id)
+        event_size, data_size = PyUnicode_GET_LENGTH(event), PyUnicode_GET_LENGTH(data)
+        at = self.place_for(id_size + event_size + data_size + 11)
+        memcpy(at, PyUnicode_1BYTE_DATA(id), id_size)
+        memcpy(at + id_size, b" publish ", 9)
+        at += id_size + 9
+        memcpy(at, PyUnicode_1BYTE_DATA(event), event_size)
+        at[event_size] = b" "
+        at += event_size + 1
+        memcpy(at, PyUnicode_1BYTE_DATA(data), data_size)
+        at[data_size] = b"\n"
+        self.count += 1
+        self.unconfirmed += 1
+        return id
+
+    def know(self, str event):
+        """A good name, which need not be looked at again."""
+        if not PyUnicode_IS_ASCII(event):
+            return
+        if len(self.known) >= MOST_KNOWN:
+            self.known.clear()
+        self.known.add(event)
+
+    def take(self):
+        """All of them, to be sent."""
+        data = PyBytes_FromStringAndSize(self.buffer, self.size)
+        self.size = 0
+        if self.room > MOST_ROOM:
+            free(self.buffer)
+            self.buffer, self.room = NULL, 0
+        return data
+
+    @property
+    def waiting(self):
+        """What was put here and not taken, line by line."""
+        lines = PyBytes_FromStringAndSize(self.buffer, self.size).decode("utf-8", "surrogateescape").split("\n")
+        return [f"{line}\n" for line in lines[:-1]]
+
+    def replace(self, lines):
+        """Have these in place of what waits."""
+        self.size = 0
+        for line in list(lines):
+            self.put(line)
 
 
 cdef bint is_plain(str data) noexcept:
@@ -250,7 +300,7 @@ cdef class Reader:
         cdef const char* data
         cdef Py_ssize_t size
         data = NULL if properties == NULL else <const char*>memchr(properties + 1, b" ", end - properties - 1)
-        if data == NULL or memcmp(properties + 1, b"event=", 6) != 0:
+        if data == NULL or data - properties < 7 or memcmp(properties + 1, b"event=", 6) != 0:
             raise ValueError(f"not a message: {text_of(start, end)[:100]!r}")
         message.id = text_of(start, properties)
         size = data - properties
