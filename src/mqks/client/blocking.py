@@ -15,7 +15,7 @@ from typing import Any, Self, Unpack
 
 from mqks.client import verbs
 from mqks.client.address import find_address
-from mqks.client.blocking_driver import PIECE, BlockingDriver
+from mqks.client.blocking_driver import NEVER, PIECE, BlockingDriver
 from mqks.client.blocking_stream import Answers, Stream, ask
 from mqks.client.errors import MqksError, Refused
 from mqks.client.message import Record
@@ -140,6 +140,7 @@ class Client:
         self._driver = BlockingDriver(self.address, self._options)
         self._session = self._driver.session
         self._out = self._session.out
+        self._piece = min(PIECE, self._options.max_buffer)
         atexit.register(self.close)
 
     def close(self, timeout: float | None = None) -> None:
@@ -167,14 +168,13 @@ class Client:
         self, event: str, data: object = "", *, confirm: bool = False, once: bool | str = False, id: str | None = None
     ) -> str:
         """Answers the message's id. Without confirm it is buffered; with it, it is safe when this returns."""
+        out, driver = self._out, self._driver
+        if not (confirm or once or id) and out.size < self._piece and (sent := out.publish(event, data)):
+            if driver.due == NEVER:
+                driver.nudge()
+            return sent
         if confirm or once:
             return self.publish_many([(event, data) if id is None else (event, data, id)], once=once)[0]
-        driver, out = self._driver, self._out
-        if id is None and out.size < self._options.max_buffer:
-            with driver.lock:
-                if sent := out.publish(event, data):
-                    driver.flush_soon()
-                    return sent
         driver.room()
         with driver.lock:
             sent = self._session.publish(event, data, id)

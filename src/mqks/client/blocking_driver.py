@@ -42,7 +42,7 @@ class BlockingDriver:
         self._waker.setblocking(False)
         self._woken.setblocking(False)
         self._flushed = 0.0  # when
-        self._due = NEVER  # when the thread is to flush
+        self.due = NEVER  # when the thread is to flush
         self._stopping = threading.Event()
         self._leaving: deque[Wanted] = deque()
         try:
@@ -93,6 +93,11 @@ class BlockingDriver:
         self._room.wait(lambda: self.closed or self.session.size < self.options.max_buffer, None)
         self.check_open()
 
+    def nudge(self) -> None:
+        """Something was put that nobody is about to send. Without the lock."""
+        with self.lock:
+            self.flush_soon()
+
     # For callers, all with the lock held
 
     def check_open(self) -> None:
@@ -101,7 +106,7 @@ class BlockingDriver:
 
     def flush(self) -> None:
         """Send what there is to send, as far as the socket takes it; the thread goes on from there."""
-        self._flushed, self._due = time.monotonic(), NEVER
+        self._flushed, self.due = time.monotonic(), NEVER
         while self._socket is not None:
             if not self._unsent:
                 self._unsent = memoryview(self.session.outgoing())
@@ -119,12 +124,12 @@ class BlockingDriver:
         """What comes alone leaves at once; of what comes close together, the thread sends the rest in one piece."""
         if self.session.out.size >= PIECE:
             self.flush()
-        elif self._due == NEVER:
+        elif self.due == NEVER:
             now = time.monotonic()
             if now >= self._flushed + LINGER:
                 self.flush()
             else:
-                self._due = now + LINGER
+                self.due = now + LINGER
                 self.wake()
 
     def wake(self) -> None:
@@ -199,7 +204,7 @@ class BlockingDriver:
                 if wanted != watched:
                     watched = wanted
                     selector.modify(connection, watched)
-                ready = selector.select(max(0.0, min(beat, self._due) - time.monotonic()))
+                ready = selector.select(max(0.0, min(beat, self.due) - time.monotonic()))
                 for key, events in ready:
                     if key.fileobj is self._woken:
                         self._woken.recv(4096)
@@ -208,12 +213,12 @@ class BlockingDriver:
                 with self.lock:
                     while self._leaving:
                         self.session.unwant(self._leaving.popleft())
-                        self._due = 0.0
+                        self.due = 0.0
                     if time.monotonic() >= beat and self._socket is connection:
                         beat = time.monotonic() + self.options.keep_alive
-                        self._due = 0.0
+                        self.due = 0.0
                         self._beat(connection)
-                    if time.monotonic() >= self._due or any(key.fileobj is connection for key, _ in ready):
+                    if time.monotonic() >= self.due or any(key.fileobj is connection for key, _ in ready):
                         self.flush()
 
     def _read(self, connection: socket.socket) -> None:

@@ -128,8 +128,9 @@ class Session:
     def forget(self, id: str) -> None:
         """Nobody waits for this answer any more, so it is not asked for again. What was sent may still be done."""
         request = self._pending.pop(id, None)
-        if request and request.line in (waiting := self.out.waiting):
-            self.out.replace(line for line in waiting if line != request.line)
+        with self.out:
+            if request and request.line in (waiting := self.out.waiting):
+                self.out.replace(line for line in waiting if line != request.line)
 
     def want(self, wanted: Wanted) -> None:
         self._wanted[wanted] = None
@@ -190,15 +191,16 @@ class Session:
     def made(self) -> None:
         """A connection stands: say again all that is wanted and not answered."""
         self.connected = True
-        unsent = self.out.waiting
-        self.out.replace(())
-        waits_in_out = {line.partition(" ")[0] for line in unsent}
-        for wanted in list(self._wanted):
-            self._state(wanted)
-        again = [request.line for id, request in self._pending.items() if id not in waits_in_out]
+        with self.out:
+            unsent = self.out.waiting
+            self.out.replace(())
+            for wanted in list(self._wanted):
+                self._state(wanted)
+            waits_in_out = {line.partition(" ")[0] for line in unsent}
+            again = [request.line for id, request in self._pending.items() if id not in waits_in_out]
+            self.out.replace([*self.out.waiting, *again, *unsent])
         if repeated := sum(" publish --confirm " in line[:100] and "--once" not in line[:200] for line in again):
             log.warning("publishes without an answer that are sent again, and may arrive twice: %d", repeated)
-        self.out.replace([*self.out.waiting, *again, *unsent])
         self._ping()
 
     def outgoing(self) -> bytes:
@@ -240,9 +242,10 @@ class Session:
             wanted.lost()
         failed = [id for id, request in self._pending.items() if not request.again]
         unanswered = [self._pending.pop(id) for id in failed]
-        kept = [line for line in self.out.waiting if _is_publish(line) or line.partition(" ")[0] in self._pending]
-        self.out.replace(kept)
-        gone = self.out.unconfirmed - sum(1 for line in kept if line.partition(" ")[0] not in self._pending)
+        with self.out:
+            kept = [line for line in self.out.waiting if _is_publish(line) or line.partition(" ")[0] in self._pending]
+            self.out.replace(kept)
+            gone = self.out.unconfirmed - sum(1 for line in kept if line.partition(" ")[0] not in self._pending)
         if at_risk := gone - self._arrived:
             log.warning("connection lost; publishes without confirm that may be lost with it: %d", at_risk)
         self._arrived = gone

@@ -93,7 +93,11 @@ cdef class Ids:
 
 
 cdef class Lines:
-    """Lines that wait to be sent, as the bytes that will be."""
+    """Lines that wait to be sent, as the bytes that will be.
+
+    `publish` may be called from any thread at any time: nothing in it lets another thread run. Who does more than one
+    step with the lines does so within `with lines`, and publishes are sent to the session's lock meanwhile.
+    """
 
     cdef char* buffer
     cdef Py_ssize_t room
@@ -101,6 +105,7 @@ cdef class Lines:
     cdef readonly uint64_t count        # lines that were ever put here
     cdef readonly uint64_t unconfirmed  # publishes without confirm that were ever put here
     cdef public bint shut               # nothing is to be put here any more
+    cdef bint held                      # somebody is amid something
     cdef Ids own_ids
     cdef object new_id
     cdef set known                      # events whose names were found good
@@ -112,6 +117,13 @@ cdef class Lines:
 
     def __dealloc__(self):
         free(self.buffer)
+
+    def __enter__(self):
+        self.held = True
+        return self
+
+    def __exit__(self, *_):
+        self.held = False
 
     cdef char* place_for(self, Py_ssize_t size) except NULL:
         """Where so many bytes may be written."""
@@ -143,7 +155,7 @@ cdef class Lines:
         """Put a publish without confirm; answers its id, or None for what has to be looked at first."""
         cdef Py_ssize_t event_size, data_size
         cdef char* at
-        if self.shut or event not in self.known or not PyUnicode_CheckExact(data) or not is_plain(data):
+        if self.shut or self.held or event not in self.known or not PyUnicode_CheckExact(data) or not is_plain(data):
             return None
         cdef str id = self.own_ids.make() if self.own_ids is not None else self.new_id()
         cdef Py_ssize_t id_size = PyUnicode_GET_LENGTH(id)
