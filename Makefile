@@ -36,12 +36,14 @@ test-asan: install  ## the tests that reach the core, on a build with AddressSan
 .PHONY: sim
 sim: SEEDS ?= 10000
 sim: JOBS ?= $(shell nproc)
-sim: install  ## simulate the broker with crashes and bad disks (SEEDS=100000, JOBS=2, FIRST=0)
+sim: install  ## simulate broker and clients with crashes, bad disks and bad links (SEEDS=100000, JOBS=2, FIRST=0)
 	@$(BIN)/python -m tests.sim --seeds $(or $(FIRST),0):$$(( $(or $(FIRST),0) + $(SEEDS) )) --jobs $(JOBS)
+	@$(BIN)/python -m tests.client.simulation --seeds $(or $(FIRST),0):$$(( $(or $(FIRST),0) + $(SEEDS) )) --jobs $(JOBS)
 
 test-crash: KILLS ?= 200
-test-crash: install  ## kill -9 the broker under load, 200 times (KILLS=…, ARGS="--seed=…")
+test-crash: install  ## kill -9 the broker under load and under both clients, 200 times (KILLS=…, ARGS="--seed=…")
 	$(BIN)/python -m tests.crash.harness --kills=$(KILLS) $(ARGS)
+	$(BIN)/python -m tests.client.kill --kills=$$(( $(KILLS) / 4 ))
 
 bench: install  ## measure beside NATS, Redis and a plain copy (ARGS="--quick" for a look)
 	@$(BIN)/python -m benchmarks $(ARGS)
