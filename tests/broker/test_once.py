@@ -19,9 +19,10 @@ class Driven:
 
     def __init__(self, count: int = 1_000_000, part_bits: int = 11) -> None:
         self.now = 1_000_000.0
+        self.ahead = 0.0  # how much the clock on the wall is
         self.broker = Broker(
             clock=lambda: self.now,
-            wall=lambda: self.now,
+            wall=lambda: self.now + self.ahead,
             dedup_window=WINDOW,
             dedup_count=count,
             dedup_part_bits=part_bits,
@@ -90,6 +91,44 @@ def test_a_clock_that_goes_back_forgets_nothing() -> None:
     assert driven.takes(b"m1", b"m2") == []
     driven.now += 50
     assert driven.takes(b"m1", b"m2") == [b"m2"]
+
+
+def test_a_clock_that_was_ahead_and_is_set_back_makes_nobody_remember_for_long() -> None:
+    driven = Driven(part_bits=1)
+    driven.ahead = 1e9
+    driven.takes(b"m1", b"m2", b"m3")
+    driven.ahead = 0.0
+    assert driven.takes(b"m1", b"m4") == [b"m4"]
+    driven.advance(WINDOW)
+    assert driven.takes(b"m1", b"m4", b"m5") == [b"m5"], "nor is anything forgotten early"
+    driven.advance(1)
+    assert driven.takes(b"m1", b"m4", b"m5") == [b"m4"]
+    driven.advance(WINDOW + 1)
+    assert driven.remembered == 0
+    assert driven.takes(b"m1", b"m2", b"m3", b"m4") == [b"m1", b"m2", b"m3", b"m4"]
+
+
+def test_many_of_that_time_go_in_several_steps_and_no_later() -> None:
+    driven = Driven()
+    driven.ahead = 1e9
+    driven.talk(*(b"m%d publish --once e2 d" % number for number in range(50_000)))
+    driven.ahead = 0.0
+    for _ in range(2):
+        driven.advance(WINDOW + 1)
+    assert 0 < driven.remembered < 50_000
+    while driven.remembered:
+        remembered = driven.remembered
+        driven.advance(0.1)
+        assert driven.remembered < remembered
+
+
+def test_a_clock_that_was_behind_for_a_moment_forgets_nothing() -> None:
+    driven = Driven()
+    driven.takes(b"m1")
+    for driven.ahead in (-1e6, 0.0):
+        assert driven.takes(b"m1") == []
+    driven.advance(WINDOW)
+    assert driven.takes(b"m1") == []
 
 
 def test_what_is_old_goes_by_itself_and_gives_its_memory_back() -> None:

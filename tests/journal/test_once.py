@@ -30,15 +30,17 @@ class Life:
         disk: FakeDisk | None = None,
         *,
         now: float = 1_700_000_000.0,
+        ahead: float = 0.0,  # how much the clock on the wall is
         salvage: bool = False,
         dedup_count: int = 1_000_000,
     ) -> None:
         self.disk = disk or FakeDisk(random.Random(1))
         self.now = now
+        self.ahead = ahead
         self.broker = Broker(
             disk=self.disk,
             clock=self.clock,
-            wall=self.clock,
+            wall=lambda: self.now + self.ahead,
             dedup_part_bits=PART_BITS,
             dedup_window=WINDOW,
             dedup_count=dedup_count,
@@ -296,6 +298,27 @@ def test_the_window_counts_from_when_a_message_came_also_after_a_restart() -> No
     assert life.takes(*ids(0, 9)) == []
     life = life.killed(after=1)
     assert life.takes(*ids(0, 9)) == ids(0, 6)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_clock_that_was_ahead_before_a_restart(checkpoint: bool) -> None:
+    """It makes nobody forget what came before, and nobody remember for longer than two windows."""
+    life = Life()
+    life.takes(*ids(0, 6))
+    life.ahead = 1e6
+    life.takes(b"m6")  # some of the others are old now, and leave
+    life.ahead = 0.0
+    known = [id for id in ids(0, 7) if id not in life.takes(*ids(0, 7))]
+    assert known[0] != b"m0" and known[-1] == b"m6"
+    if checkpoint:
+        life.checkpoint()
+    life = life.killed()
+    assert life.takes(*known) == []
+    for _ in range(2):
+        life.now += WINDOW + 1
+        life.broker.tick()
+    assert life.remembered == 0
+    assert life.takes(*known) == known
 
 
 def test_another_count_after_a_restart() -> None:

@@ -1,7 +1,8 @@
 """`--once`: an id that was published in its scope before, within the window, is dropped.
 
-The core remembers ids (core/seen.pyx). Here they are forgotten when their time is over, and kept over a restart: those
-of the messages after the newest checkpoint come from the journal, where their lines have the flag; the others come from
+The core remembers ids (core/seen.pyx). Here they are forgotten when their time is over, by the clock on the wall, or by
+how long the broker has had them, if that clock was ahead and was set back. And they are kept over a restart: those of
+the messages after the newest checkpoint come from the journal, where their lines have the flag; the others come from
 the checkpoint. Full parts of the memory never change: each is written once, to the index, and checkpoints name it.
 """
 
@@ -39,13 +40,16 @@ class Once:
         self._seen = seen
         self._timers = timers
         self._full = ENTRY // 8 << dedup.part_bits  # words of a full part
+        self._turn = dedup.window + PAUSE  # seconds; what was there a turn ago is older than the window
+        self._turned = 0  # the number that an id of the last turn would have had
+        self._old = 0  # those with smaller numbers were there a turn ago
         seen.open(
             dedup.key,
             most=dedup.count,
             window=dedup.window,
             shift=dedup.part_bits,
             clock=wall,
-            begun=lambda: timers.set("once", max(dedup.window, PAUSE), self._forget_old),
+            begun=self._begin,
         )
 
     def is_known(self, scope: bytes | None, id: bytes) -> bool:
@@ -59,10 +63,20 @@ class Once:
             self._seen.count_duplicate()
         return known
 
+    def _begin(self) -> None:
+        self._timers.set("once", self._turn, self._forget_old)
+        self._timers.set("once turns", self._turn, self._turn_over)
+
     def _forget_old(self) -> None:
-        left = self._seen.forget_old(AT_ONCE)
+        left = self._seen.forget_old(AT_ONCE, self._old)
         if left is not None:
             self._timers.set("once", max(left, PAUSE), self._forget_old)
+
+    def _turn_over(self) -> None:
+        self._old, self._turned = self._turned, self._seen.next
+        self._forget_old()
+        if len(self._seen):
+            self._timers.set("once turns", self._turn, self._turn_over)
 
     # ── over a restart ──
 

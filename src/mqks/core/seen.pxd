@@ -30,7 +30,7 @@ cdef class Seen:
     cdef size_t part_count
     cdef size_t part_capacity
     cdef uint64_t first         # number of the oldest entry
-    cdef uint64_t next          # number of the next one
+    cdef readonly uint64_t next # number of the next one
     cdef uint64_t* slots        # some bits of the digest, and of the number; 0: free
     cdef size_t capacity        # a power of 2, or 0
     cdef size_t taken

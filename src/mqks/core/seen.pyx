@@ -113,9 +113,11 @@ cdef class Seen:
         cdef Flags flags = Flags(False, flag, after_flag(flag) - flag)
         cdef char* scope
         cdef size_t size
+        cdef double now
         if flags.once_size and self.most:
             scope = scope_of(&flags, &size)
-            self.now = time
+            now = self.clock()
+            self.now = min(time, now)           # a clock that was ahead has made none old
             self.make_room()
             self.add(self.digest(scope, size, line, after_id - line), position, time)
         return flag + flags.once_size
@@ -231,14 +233,17 @@ cdef class Seen:
         self.part_count = self.capacity = self.taken = 0
         self.first = self.next = ((self.next >> self.shift) + 1) << self.shift
 
-    def forget_old(self, size_t most):
-        """Forget some of those that are older than the window. Answers how long the next is within it; None: there is none."""
+    def forget_old(self, size_t most, uint64_t before):
+        """Forget some of those that are older than the window, or came before the one of this number, whatever their times say.
+        Answers how long the next is within the window; None: there is none."""
         cdef double left
         self.now = self.clock()
         while self.next != self.first:
             left = self.entry(self.first).time + self.window - self.now
-            if left >= 0 or most == 0:
-                return max(left, 0.0)
+            if left >= 0 and self.first >= before:
+                return left
+            if most == 0:
+                return 0.0
             self.forget_first()
             most -= 1
         return None
