@@ -5,10 +5,13 @@ It is plain ASGI, which FastAPI and Starlette are made of, so it runs as it is:
     uvicorn request_handler:app --app-dir examples
     curl -d '{"item": "book"}' localhost:8000
 
+Run by hand, without a web server, it makes one such request of its own and prints the answer.
+
 One client serves all requests; the lifespan of the application is that of its connection. In FastAPI, `start` and
 `close` go into its `lifespan` function, and `handle` is the body of a route.
 """
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -65,3 +68,27 @@ async def read_body(receive: Receive) -> bytes:
 
 
 app = App()
+
+
+async def main() -> None:
+    """What a web server does: the lifespan around, and a request."""
+    to_app: asyncio.Queue[Event] = asyncio.Queue()
+    of_app: asyncio.Queue[Event] = asyncio.Queue()
+    lifespan = asyncio.create_task(app({"type": "lifespan"}, to_app.get, of_app.put))
+    await to_app.put({"type": "lifespan.startup"})
+    started = await of_app.get()
+    if started["type"] == "lifespan.startup.failed":
+        raise SystemExit(started["message"])
+
+    request: asyncio.Queue[Event] = asyncio.Queue()
+    response: asyncio.Queue[Event] = asyncio.Queue()
+    await request.put({"type": "http.request", "body": b'{"item": "book"}'})
+    await app({"type": "http", "method": "POST", "path": "/"}, request.get, response.put)
+    print((await response.get())["status"], (await response.get())["body"].decode())
+
+    await to_app.put({"type": "lifespan.shutdown"})
+    await lifespan
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

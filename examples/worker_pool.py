@@ -19,8 +19,8 @@ def do(job: str) -> None:
         raise ValueError("not an image")
 
 
-def work(mq: mqks.Client) -> None:
-    for message in mq.consume("jobs", ["job"], manual_ack=True, prefetch=1):
+def work(mq: mqks.Client, jobs: mqks.Consumer) -> None:
+    for message in jobs:
         try:
             do(message.data)
             outcome = "done"
@@ -39,7 +39,8 @@ def main() -> None:
         mq.rebind("jobs", ["job"])
         mq.rebind("parked", ["job.failed"])  # nobody consumes it: it keeps them until somebody looks
         mq.publish_many(("job", job) for job in JOBS)
-        workers = [threading.Thread(target=work, args=(mq,)) for _ in range(3)]
+        consumers = [mq.consume("jobs", manual_ack=True, prefetch=1) for _ in range(3)]
+        workers = [threading.Thread(target=work, args=(mq, jobs)) for jobs in consumers]
         for worker in workers:
             worker.start()
         for _ in JOBS:

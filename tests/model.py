@@ -132,7 +132,7 @@ def publish(model: Model, _connection: Connection, msg_id: bytes, data: bytes) -
 
 
 def consume(model: Model, connection: Connection, consumer_id: bytes, data: bytes) -> bytes | None:
-    words, flags = arguments(data, b"--add", b"--delete-queue-when-unused", b"--manual-ack", b"--prefetch", b"--paused")
+    words, flags = arguments(data, b"--add", b"--delete-queue-when-unused", b"--manual-ack", b"--prefetch")
     name, events = queue_and_events(words)
     consumer = model.join(connection, consumer_id, name, False, b"--manual-ack" in flags, flags)
     queue = consumer.queue
@@ -176,6 +176,18 @@ def settle(reject: bool) -> Action:
     return ack_or_reject
 
 
+def pause(*, yes: bool) -> Action:
+    def act(_model: Model, connection: Connection, _request_id: bytes, data: bytes) -> bytes | None:
+        words, flags = arguments(data)
+        if len(words[b""]) != 1:
+            raise Bad
+        if consumer := connection.consumers.get(name(words[b""][0])):
+            consumer.paused = yes
+        return confirmed(flags)
+
+    return act
+
+
 def delete_consumer(model: Model, connection: Connection, _request_id: bytes, data: bytes) -> bytes | None:
     words, flags = arguments(data)
     if len(words[b""]) != 1:
@@ -214,7 +226,7 @@ def sevx_send(model: Model, _connection: Connection, event_id: bytes, data: byte
 
 
 def sevx_recv(model: Model, connection: Connection, receiver_id: bytes, data: bytes) -> bytes:
-    _, content, flags = sevx_data(data, b"--prefetch", b"--paused")
+    _, content, flags = sevx_data(data, b"--prefetch")
     fields(content, ["pattern", "queue"], ["manual_ack", "delete_queue_when_unused"])
     pattern, manual_ack = content["pattern"], content.get("manual_ack", False)
     when_unused = json_seconds(content.get("delete_queue_when_unused", True))
@@ -267,6 +279,8 @@ MQKS: dict[bytes, Action] = {
     b"subscribe": subscribe,
     b"ack": settle(reject=False),
     b"reject": settle(reject=True),
+    b"pause": pause(yes=True),
+    b"resume": pause(yes=False),
     b"delete_consumer": delete_consumer,
     b"delete_queue": delete_queue,
     b"ping": ping,

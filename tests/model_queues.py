@@ -256,7 +256,7 @@ class Queues:
                 if delivery.left:
                     consumer.queue.give_back(delivery, retry=1)
         consumer.sevx, consumer.manual_ack = sevx, manual
-        consumer.prefetch, consumer.paused = int(flags.get(b"--prefetch") or 0), b"--paused" in flags
+        consumer.prefetch = int(flags.get(b"--prefetch") or 0)
         return consumer
 
     def leave(self, consumer: Consumer) -> None:

@@ -81,7 +81,6 @@ FLAGS: dict[bytes, Callable[[bytes | None], Any]] = {
     b"--manual-ack": no_value,
     b"--all": no_value,
     b"--prefetch": whole_number,
-    b"--paused": no_value,
     b"--delete-queue-when-unused": seconds,
     b"--when-unused": seconds,
     b"--once": scope_of,

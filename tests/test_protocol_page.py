@@ -96,7 +96,6 @@ def test_every_action_and_flag_has_its_place_on_the_page() -> None:
         "add",
         "manual-ack",
         "prefetch",
-        "paused",
         "delete-queue-when-unused",
         "remove",
         "remove-mask",

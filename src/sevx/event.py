@@ -71,7 +71,8 @@ class Event:
         if self._message is None:
             raise RuntimeError(f"an event is only there to {action} with @on(…, manual_ack=True)")
         self.settled = True
-        return self._message.stream.settle(which, action, wait)
+        stream = self._message.stream
+        return stream.settle(which, action, wait) if which else stream.settle_all(action, wait)
 
     def __repr__(self) -> str:
         return f"<event {self.id} {self.json[:80]}>"

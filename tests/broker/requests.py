@@ -44,7 +44,7 @@ EVENTS = any_of(b"e1", b"e1", b"e1", b"e2", b"a.x", b"a.y", b"b.x.z")
 MASKS = any_of(b"a.*", b"*.x", b"*.*.z", b"b.*", b"*", b"e*", b"a.x", b"*.*")
 SECONDS = any_of(b"", b"=0", b"=0.0", b"=1", b"=2.5")
 CONFIRM = any_of(b"", b"--confirm")
-PREFETCH = any_of(b"--prefetch=0", b"--prefetch=1", b"--prefetch=2", b"--paused")
+PREFETCH = any_of(b"--prefetch=0", b"--prefetch=1", b"--prefetch=2")
 DATA = any_of(
     b"", b"d", b" ", b"x y ", b"1", b"1.0", b"true", b"NaN", b'"d"', b"{}", b'{"k": 1}', b'{"k": 1, "z": 2}',
     b"[1]", b"[1.0]", b" [1] ", b"\xff\xc3", "ключ".encode(), b"a\rb", b"--confirm", b"1e2", b"x" * 60,
@@ -95,6 +95,7 @@ SETTLE = words(IDS, any_of(b"ack", b"reject"), CONSUMERS, st.one_of(IDS, st.just
 PING = st.tuples(IDS, st.just(b"ping"), DATA).map(b" ".join)
 SUBSCRIBE = words(IDS, b"subscribe", QUEUES, some(EVENTS, at_least=1), CONFIRM)
 DELETE_CONSUMER = words(IDS, b"delete_consumer", CONFIRM, CONSUMERS)
+PAUSE = words(IDS, any_of(b"pause", b"resume", b"resume"), CONFIRM, CONSUMERS)
 DELETE_QUEUE = words(IDS, b"delete_queue", CONFIRM, QUEUES)
 DELETE_UNUSED = words(
     IDS, b"delete_queue", QUEUES, st.tuples(st.just(b"--when-unused"), SECONDS).map(b"".join), CONFIRM
@@ -205,6 +206,6 @@ MESSAGES = weighted((3, PUBLISH), (1, SEND))
 JOINS = weighted((2, CONSUME), (1, RECV))
 REQUESTS = weighted(
     (4, MESSAGES), (3, JOINS), (2, SETTLE), (1, SEVX_SETTLE), (4, REBIND), (1, SUBSCRIBE),
-    (2, DELETE_CONSUMER), (1, DELETE_RECEIVER), (1, DELETE_QUEUE), (1, SEVX_DELETE_QUEUE), (1, DELETE_UNUSED),
-    (1, PING), (1, SEVX_PING), (4, st.sampled_from(BAD)),
+    (2, DELETE_CONSUMER), (2, PAUSE), (1, DELETE_RECEIVER), (1, DELETE_QUEUE), (1, SEVX_DELETE_QUEUE),
+    (1, DELETE_UNUSED), (1, PING), (1, SEVX_PING), (4, st.sampled_from(BAD)),
 )  # fmt: skip

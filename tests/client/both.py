@@ -54,13 +54,7 @@ class Awaited:
         return next(iter(self))
 
     def get(self, timeout: float = PATIENCE) -> Any:
-        async def next_message() -> Any:
-            try:
-                return await asyncio.wait_for(anext(self._target), timeout)
-            except TimeoutError:
-                return None
-
-        return self._wrapped(self._run(next_message(), timeout + PATIENCE))
+        return self._wrapped(self._run(self._target.get(timeout), timeout + PATIENCE))
 
 
 @contextmanager

@@ -93,6 +93,7 @@ class SimDriver:
             self.say(f"{self.name} lost its connection")
             self.wire = None
             self.session.lost()
+            self.session.write_notes()
             self.changed()
             self.clock.after(self.session.connect_failed(), self._attempt)
 
@@ -116,6 +117,7 @@ class SimDriver:
 
     def flush(self) -> None:
         self._flushing = False
+        self.session.write_notes()
         if self.wire is not None and self.wire.up.room > 0 and (data := self.session.outgoing()):
             self.say(f"{self.name} > {data!r}")
             self.says(data)

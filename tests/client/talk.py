@@ -69,6 +69,7 @@ class Talk:
         for kind, group in groupby(filter(None, lines), lambda line: line[0]):
             said = [line[2:] for line in group]
             {">": self.hears, "<": self.says, "*": self.does}[kind](said)
+            self.session.write_notes()
 
     def hears(self, expected: list[str]) -> None:
         said = self.session.outgoing().decode("utf-8", "surrogateescape").splitlines()

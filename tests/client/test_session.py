@@ -290,13 +290,14 @@ def test_a_request_that_is_forgotten(talk: Talk) -> None:
         > {p1} ping keep-alive
         > {r1} stats
     """)
-    talk.session.forget(id)
-    talk.session.forget(talk.session.ask("stats", done.append))
-    talk.session.forget("unknown")
+    talk.session.forget(id, "unknown")
     talk("""
         > (nothing)
         < {r1} ok late
         * lost
+    """)
+    talk.session.forget(talk.session.ask("stats", done.append))
+    talk("""
         * connected
         > {p2} ping keep-alive
     """)
@@ -330,6 +331,7 @@ def test_the_end(talk: Talk, caplog: pytest.LogCaptureFixture) -> None:
     closed = ConnectionLost("closed")
     talk("* lost")
     talk.session.end(closed)
+    talk.session.write_notes()
     assert done == [closed, closed]
     assert taken.ends == [None]
     assert any("never sent" in line and line.endswith(": 2") for line in warnings(caplog))

@@ -82,10 +82,10 @@ def test_a_receiver_that_is_paused(talk: Talk, monkeypatch: pytest.MonkeyPatch) 
         > {c1} recv {"pattern": {}, "queue": "q1"}
         > {p1} ping keep-alive
         < {c1} ok m1 {"n": "some bytes"}
-        > {c1} recv --paused {"pattern": {}, "queue": "q1"}
+        > {a1} pause {c1}
     """)
     taken.take()
-    talk('> {c1} recv {"pattern": {}, "queue": "q1"}')
+    talk("> {c1} resume {c1}")
 
 
 # ── histories ──

@@ -28,16 +28,16 @@ def test_each_connection_is_told_what_is_wanted_under_new_ids(talk: Talk) -> Non
         < {c1} ok␠
         < {c2} ok
     """)
-    third = talk.consumer("q3", add_events=["e4"], prefetch=7, delete_queue_when_unused=True)
+    third = talk.consumer("q3", add_events=["e4"], manual_ack=True, prefetch=7, delete_queue_when_unused=True)
     talk("""
-        > {c3} consume --confirm q3 --add e4 --delete-queue-when-unused --prefetch=7
+        > {c3} consume --confirm q3 --add e4 --delete-queue-when-unused --manual-ack --prefetch=7
         < {c1} ok m1 event=e1 d1
         < {c2} ok m2 event=e3,retry=2 d2 and more
         * lost
         * connected
         > {d1} consume --confirm q1 e1 e2 --manual-ack --prefetch=100
         > {d2} consume --confirm q2 e3 --delete-queue-when-unused=5.0
-        > {d3} consume --confirm q3 --add e4 --delete-queue-when-unused --prefetch=7
+        > {d3} consume --confirm q3 --add e4 --delete-queue-when-unused --manual-ack --prefetch=7
         > {p2} ping keep-alive
         < {d1} ok␠
         < {c2} ok m3 event=e3 of the old connection
@@ -270,10 +270,9 @@ def test_a_consumer_that_is_not_read_is_paused_and_goes_on(talk: Talk, monkeypat
     """)
     talk("< {c1} ok m2 event=e1 " + "x" * 200)
     talk("""
-        > {c1} consume --confirm q1 e1 --paused
+        > {a1} pause {c1}
         < {c1} ok m3 event=e1 already on its way
         > (nothing)
-        < {c1} ok␠
         * lost
         * connected
         > {d1} consume --confirm q1 e1
@@ -281,10 +280,10 @@ def test_a_consumer_that_is_not_read_is_paused_and_goes_on(talk: Talk, monkeypat
         > {p2} ping keep-alive
         < {d1} ok m4 event=e1 d4
         < {d2} ok m5 event=e1 d5
-        > {d1} consume --confirm q1 e1 --paused
+        > {a1} pause {d1}
     """)
     slow.take()
-    talk("> {d1} consume --confirm q1 e1")
+    talk("> {d1} resume {d1}")
     slow.take()
     talk("> (nothing)")
     assert [item.id for item in slow.items] == ["m1", "m2", "m3", "m4"]

@@ -1,17 +1,18 @@
-"""docs/SEVX.md says what is true: its Python is run and prints what the page shows, and nothing is left out of it."""
+"""docs/SEVX.md says what is true: its Python, saved and run, prints what it shows, and nothing is left out of it."""
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import sevx
-from mqks import testing
 from sevx import receiver
-from tests.sevx.conftest import Seen
 from tests.sevx.spec import FILE
+
+TIMEOUT = 60.0
 
 PAGE = (Path(__file__).parents[2] / "docs" / "SEVX.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:[^`#]*^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
@@ -24,13 +25,19 @@ def test_all_of_the_page_is_run() -> None:
 
 
 @pytest.mark.parametrize(("code", "printed"), BLOCKS, ids=range(len(BLOCKS)))
-def test_a_piece_of_the_page(default: testing.Broker, seen: Seen, code: str, printed: str) -> None:
-    names: dict[str, Any] = {"__name__": "page", "print": lambda *words: seen.put(" ".join(map(str, words)))}
-    exec(compile(code, FILE, "exec"), names)
-    for name in [name for name in names if name.startswith("test_")]:
-        names[name](default)
-    lines = printed.splitlines()
-    assert seen.take(len(lines)) == lines
+@pytest.mark.usefixtures("broker")
+def test_a_piece_of_the_page(tmp_path: Path, code: str, printed: str) -> None:
+    """As users would: each is a file that is run, or is given to pytest if it has a test."""
+    file = tmp_path / FILE.lstrip("/")
+    file.parent.mkdir(parents=True)
+    file.write_text(code, encoding="utf-8")
+    is_test = "\ndef test_" in code
+    pytest_alone = ("-m", "pytest", "--disable-plugin-autoload", "-p", "mqks.testing.plugin", "-p", "no:cacheprovider")
+    command = [sys.executable, "-W", "error", *(pytest_alone if is_test else ()), str(file)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, cwd=tmp_path)
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
+    where = ".".join(tmp_path.parts[1:]) + "."  # the page has its file in /opt
+    assert is_test or ran.stdout.replace(where, "") == printed
 
 
 def test_all_that_there_is_stands_on_the_page() -> None:

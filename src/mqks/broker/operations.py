@@ -112,13 +112,13 @@ class Operations:
     def join(
         self, client: Client, consumer_id: bytes, queue: Queue, dialect: int, manual_ack: bool, words: Words
     ) -> Consumer:
-        prefetch, paused = int(words.flags.get(b"--prefetch", 0)), b"--paused" in words.flags
+        prefetch = int(words.flags.get(b"--prefetch", 0))
         consumer = self.consumer(client, consumer_id)
         if consumer is None:
-            consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch, paused)
+            consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
             self.core.charge(CONSUMER_COST + len(consumer_id))
         else:
-            self.core.change(consumer, dialect, manual_ack, prefetch, paused)
+            self.core.change(consumer, dialect, manual_ack, prefetch)
         self.timers.cancel(queue)
         return consumer
 

@@ -48,7 +48,7 @@ def scope(value: bytes | None) -> bytes:
 
 Flags = Mapping[bytes, FlagParser]
 CONFIRM: Flags = {b"--confirm": switch}
-CONSUMER: Flags = {**CONFIRM, b"--prefetch": count, b"--paused": switch}  # ours, in both dialects
+CONSUMER: Flags = {**CONFIRM, b"--prefetch": count}  # in both dialects
 MESSAGE: Flags = {**CONFIRM, b"--once": scope}
 
 

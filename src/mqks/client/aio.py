@@ -17,10 +17,10 @@ from mqks.client import verbs
 from mqks.client.address import find_address
 from mqks.client.aio_driver import AsyncDriver, resolve
 from mqks.client.aio_stream import Answers, Stream
-from mqks.client.errors import MqksError, Refused
+from mqks.client.errors import ConnectionLost, MqksError, Refused
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
-from mqks.client.session import Done
+from mqks.client.session import Done, log
 from mqks.client.verbs import Outgoing, Place
 from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver
 from mqks.client.wire import Message
@@ -59,6 +59,9 @@ class AsyncConsumer:
     def queue(self) -> str:
         return self._wanted.queue
 
+    def __repr__(self) -> str:
+        return f"<mqks.AsyncConsumer of {self.queue}>"
+
     @property
     def events(self) -> list[str]:
         """Of the queue, as given or as last told by the broker; a receiver has a pattern instead."""
@@ -83,6 +86,16 @@ class AsyncConsumer:
             message.stream = self._stream
             return message
         raise StopAsyncIteration
+
+    async def get(self, timeout: float | None = None) -> AsyncMessage | None:
+        """The next message; None: there was none in this time. ConnectionLost: there will be none any more."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await anext(self)
+        except TimeoutError:
+            return None
+        except StopAsyncIteration:
+            raise ConnectionLost(f"the consumer of {self.queue} has ended") from None
 
     def ack_all(self, confirm: bool = False) -> Awaitable[bool]:
         """All messages that were taken from it and not settled."""
@@ -112,11 +125,13 @@ class AsyncConsumer:
 
     def __del__(self) -> None:
         self._stream.abandon()
-        if self._driver.is_here():
+        if self._driver.is_here() and not self._driver.session.out.held:
             self._stream.leave()
-        elif self._driver.closed is None:  # found by another thread
+        elif self._driver.closed is None:  # found by another thread, or in the middle of something
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the connection with it
                 self._driver.loop.call_soon_threadsafe(self._stream.leave)
+        else:
+            self._driver.session.write_notes()
 
 
 class AsyncClient:
@@ -138,9 +153,12 @@ class AsyncClient:
     async def close(self, timeout: float | None = None) -> None:
         """Sends what is buffered, and waits until the broker has read it, no longer than `timeout` seconds."""
         if self._driver.closed is None:
+            seconds = self._options.timeout if timeout is None else timeout
+            if not self._session.connected and self._session.size and seconds:
+                log.warning("%s is away: waiting %g s for it, to send what is buffered", self.address, seconds)
             if self._session.connected or self._session.size:
                 with contextlib.suppress(TimeoutError, MqksError):
-                    async with asyncio.timeout(self._options.timeout if timeout is None else timeout):
+                    async with asyncio.timeout(seconds):
                         await self.ping()
             await self._driver.stop()
 
@@ -150,11 +168,14 @@ class AsyncClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(0 if kind and not self.connected else None)  # who is interrupted does not want to wait
 
     @property
     def connected(self) -> bool:
         return self._session.connected
+
+    def __repr__(self) -> str:
+        return f"<mqks.AsyncClient of {self.address}, {'connected' if self.connected else 'not connected'}>"
 
     async def publish(
         self, event: str, data: object = "", *, confirm: bool = False, once: bool | str = False, id: str | None = None
@@ -165,13 +186,13 @@ class AsyncClient:
             if not self._driver.flushing:
                 self._driver.flush_soon()
             return sent
+        if out.size >= self._piece:
+            await asyncio.sleep(0)  # so that a busy publisher lets the others have their turn
         await self._driver.room()
         if confirm or once:
             return await self._publish(event, data, id, once)
         sent = self._session.publish(event, data, id)
         self._driver.flush_soon()
-        if out.size >= self._piece:
-            await asyncio.sleep(0)  # so that a busy publisher lets the others have their turn
         return sent
 
     async def publish_many(
@@ -189,7 +210,8 @@ class AsyncClient:
         sent = []
         try:
             for event, data, *given in messages:
-                if driver.closed or session.size >= PIECE:
+                if driver.closed or session.size >= self._piece:
+                    await asyncio.sleep(0)
                     await driver.room()
                 id = given[0] if given else None
                 flag = verbs.once_flag(once, id is not None, session.scope) if once else ""
@@ -198,12 +220,10 @@ class AsyncClient:
                     answers.missing += 1
                     if answers.missing >= WINDOW:
                         await answers.wait(WINDOW // 2)
-        except asyncio.CancelledError:
-            for id in sent:
-                session.forget(id)
-            raise
-        finally:
             await answers.wait()
+        except BaseException:  # nobody waits for the others any more
+            session.forget(*sent)
+            raise
         for error in answers.errors:
             if not (on_refused and isinstance(error, Refused)):
                 raise error

@@ -5,8 +5,11 @@ Lines of one step of the loop leave together. All of it runs on the loop, so the
 
 import asyncio
 import contextlib
+import inspect
+import socket
 from collections.abc import Callable
 
+from mqks.client import forks
 from mqks.client.address import Address
 from mqks.client.errors import BufferFull, ConnectionLost, MqksError
 from mqks.client.liveness import is_held_back
@@ -31,9 +34,11 @@ class AsyncDriver(asyncio.Protocol):
 
     async def start(self) -> None:
         """Returns when the first connection stands."""
+        if self._keeper is not None:
+            raise RuntimeError("this client was started already")
         self.loop = asyncio.get_running_loop()
         self.closed = None
-        until = self.loop.time() + self.options.connect_timeout
+        said, until = False, self.loop.time() + self.options.connect_timeout
         while not self.session.connected:
             try:
                 await self._connect()
@@ -42,8 +47,13 @@ class AsyncDriver(asyncio.Protocol):
                 if self.loop.time() + delay > until:
                     self.closed = unreachable(self.address, error)
                     raise self.closed from None
+                if not said:
+                    log.warning("%s; trying for %g s", unreachable(self.address, error), self.options.connect_timeout)
+                    said = True
                 await asyncio.sleep(delay)
         self._keeper = asyncio.create_task(self._keep(), name=f"client of {self.address}")
+        self._keeper.add_done_callback(self._ended)
+        forks.watch(self)
 
     async def stop(self) -> None:
         """What is not sent yet is not sent any more; nobody waits any more."""
@@ -53,6 +63,7 @@ class AsyncDriver(asyncio.Protocol):
             await asyncio.wait([self._keeper])
         self._give_up()
         self.session.end(self.closed)
+        self.session.write_notes()
         self._make_room()
 
     async def room(self) -> None:
@@ -95,6 +106,7 @@ class AsyncDriver(asyncio.Protocol):
 
     def flush(self) -> None:
         self.flushing = False
+        self.session.write_notes()
         if self._writable and self._transport is not None and (data := self.session.outgoing()):
             self._transport.write(data)
             self._make_room()
@@ -119,13 +131,31 @@ class AsyncDriver(asyncio.Protocol):
                         await self._down.wait()
                 self._beat()
             log.warning("connection to %s lost, reconnecting", self.address)
-            tell(self.options.on_disconnect)
+            self._tell(self.options.on_disconnect)
             while not self.session.connected:
                 await asyncio.sleep(self.session.connect_failed())
                 with contextlib.suppress(OSError):
                     await self._connect()
-            log.info("connected to %s again", self.address)
-            tell(self.options.on_reconnect)
+            log.warning("connected to %s again", self.address)
+            self._tell(self.options.on_reconnect)
+
+    def _tell(self, hook: Callable[[], object]) -> None:
+        if inspect.isawaitable(told := tell(hook)):
+            self._telling = asyncio.ensure_future(told)  # held, so that it is not lost on its way
+
+    def forked(self) -> None:
+        """In the child: an end, without a word to the broker."""
+        self.closed = forks.in_the_child()
+        self.session.out.shut = True
+
+    def _ended(self, keeper: "asyncio.Task[None]") -> None:
+        """By a fault of its own, or else it is cancelled."""
+        if not keeper.cancelled() and (error := keeper.exception()):
+            log.error("the client of %s ends, by a fault of its own", self.address, exc_info=error)
+            self.closed = MqksError(f"this client has ended, by a fault of its own: {error!r}")
+            self._give_up()
+            self.session.end(self.closed, fault=True)
+            self._make_room()
 
     def _beat(self) -> None:
         if self._transport is not None and not self.session.tick():
@@ -137,15 +167,21 @@ class AsyncDriver(asyncio.Protocol):
 
     def _give_up(self) -> None:
         if self._transport is not None:
+            with contextlib.suppress(OSError):  # it is gone already
+                self._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)  # also for a child that has it too
             self._transport.abort()
             self._transport = None
             self.session.lost()
+            self.session.write_notes()
             self._down.set()
 
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        if transport.get_extra_info("sockname") == transport.get_extra_info("peername"):
+            transport.abort()  # as may happen on loopback, when nobody listens there
+            return
         self._transport = transport
         self._writable = True
         self._down.clear()
@@ -157,8 +193,8 @@ class AsyncDriver(asyncio.Protocol):
             return
         try:
             self.session.received(data)
-        except ValueError as error:
-            log.error("%s does not speak as a broker does: %s", self.address, error)
+        except Exception as error:  # whatever it is that it says
+            self.session.note("%s does not speak as a broker does: %r", self.address, error)
             self._give_up()
         self.flush()
 

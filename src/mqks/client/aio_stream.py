@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar
 
 from mqks.client.aio_driver import AsyncDriver, resolve
 from mqks.client.errors import MqksError
-from mqks.client.session import log
 from mqks.client.wanted import Wanted
 from mqks.client.wire import Message
 
@@ -73,6 +72,7 @@ class Stream(Generic[T]):
 
     async def more(self) -> bool:
         """Waits until there is something in `items`; False: there will be no more."""
+        self._forget_stale()
         while not self.items:
             if self._size:
                 assert self._wanted is not None
@@ -87,6 +87,11 @@ class Stream(Generic[T]):
             await self._changed.wait()
         return True
 
+    def _forget_stale(self) -> None:
+        """What was taken over a connection that is gone, and comes again."""
+        if self.taken and self._wanted and self._wanted.is_stale(next(iter(self.taken.values()))):
+            self.taken = {id: one for id, one in self.taken.items() if not self._wanted.is_stale(one)}
+
     def settle(self, message: Message | None, action: str, confirm: bool) -> Awaitable[bool]:
         """Ack or reject a message, or with None all that the broker has sent, taken or not."""
         assert self._wanted is not None
@@ -97,6 +102,13 @@ class Stream(Generic[T]):
             return STALE
         self._driver.flush_soon()
         return asyncio.ensure_future(_confirmed(answer)) if answer else SENT
+
+    def settle_all(self, action: str, confirm: bool) -> Awaitable[bool]:
+        """The same in one request, where it means the same: not while others wait here that the user has not seen."""
+        if self.items:
+            return self.settle_taken(action, confirm)
+        self.taken.clear()
+        return self.settle(None, action, confirm)
 
     def settle_taken(self, action: str, confirm: bool) -> Awaitable[bool]:
         """Ack or reject all that the user has."""
@@ -117,7 +129,8 @@ class Stream(Generic[T]):
         """Nobody can take from it any more: what settled itself on arrival is lost, and that is said."""
         self._abandoned = True
         if self._over and self.items and self._wanted is not None and not self._wanted.manual_ack:
-            log.warning("messages of queue %s that came and that nobody took: %d", self._wanted.queue, len(self.items))
+            text = "messages of queue %s that came and that nobody took: %d"
+            self._driver.session.note(text, self._wanted.queue, len(self.items))
             self.items.clear()
 
 

@@ -33,4 +33,7 @@ class Bell:
                     return False
                 waiter.acquire()
                 self._waiting.append(waiter)
-            waiter.acquire(timeout=left)
+            if not waiter.acquire(timeout=left):
+                with self._lock:
+                    if waiter in self._waiting:
+                        self._waiting.remove(waiter)

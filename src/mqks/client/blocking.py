@@ -17,9 +17,10 @@ from mqks.client import verbs
 from mqks.client.address import find_address
 from mqks.client.blocking_driver import NEVER, PIECE, BlockingDriver
 from mqks.client.blocking_stream import Answers, Stream, ask
-from mqks.client.errors import MqksError, Refused
+from mqks.client.errors import ConnectionLost, MqksError, Refused
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
+from mqks.client.session import log
 from mqks.client.verbs import Outgoing, Place
 from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver
 from mqks.client.wire import Message as AnyMessage
@@ -56,6 +57,9 @@ class Consumer:
     def queue(self) -> str:
         return self._wanted.queue
 
+    def __repr__(self) -> str:
+        return f"<mqks.Consumer of {self.queue}>"
+
     @property
     def events(self) -> list[str]:
         """Of the queue, as given or as last told by the broker; a receiver has a pattern instead."""
@@ -76,11 +80,14 @@ class Consumer:
         return message
 
     def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None: there was none in this time."""
+        """The next message; None: there was none in this time. ConnectionLost: there will be none any more."""
         try:
-            return self._take(timeout)
+            message = self._take(timeout)
         except TimeoutError:
             return None
+        if message is None:
+            raise ConnectionLost(f"the consumer of {self.queue} has ended")
+        return message
 
     def _take(self, timeout: float | None) -> Message | None:
         items = self._stream.items
@@ -129,6 +136,8 @@ class Consumer:
         self._stream.abandon()
         if self._driver.closed is None:
             self._driver.release(self._wanted)
+        else:
+            self._driver.session.write_notes()
 
 
 class Client:
@@ -147,9 +156,12 @@ class Client:
         """Sends what is buffered, and waits until the broker has read it, no longer than `timeout` seconds."""
         atexit.unregister(self.close)
         if self._driver.closed is None:
+            seconds = self._options.timeout if timeout is None else timeout
+            if not self._session.connected and self._session.size and seconds:
+                log.warning("%s is away: waiting %g s for it, to send what is buffered", self.address, seconds)
             if self._session.connected or self._session.size:
                 with contextlib.suppress(TimeoutError, MqksError):
-                    ask(self._driver, "ping", timeout)
+                    ask(self._driver, "ping", seconds)
             self._driver.stop()
 
     def __enter__(self) -> Self:
@@ -158,11 +170,14 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(0 if kind and not self.connected else None)  # who is interrupted does not want to wait
 
     @property
     def connected(self) -> bool:
         return self._session.connected
+
+    def __repr__(self) -> str:
+        return f"<mqks.Client of {self.address}, {'connected' if self.connected else 'not connected'}>"
 
     def publish(
         self, event: str, data: object = "", *, confirm: bool = False, once: bool | str = False, id: str | None = None
@@ -199,14 +214,16 @@ class Client:
             for event, data, *given in messages:
                 id = given[0] if given else None
                 flag = verbs.once_flag(once, id is not None, session.scope) if once else ""
-                if driver.closed or session.out.size >= PIECE:
-                    driver.room()
+                if driver.closed or session.out.size >= self._piece:
+                    driver.room(self._options.timeout)
                 if answers.missing >= WINDOW:
                     answers.wait(WINDOW // 2)
                 with driver.lock:
                     answers.add(session.publish(event, data, id, answers.done, flag))
-        finally:
             answers.wait()
+        except BaseException:  # nobody waits for the others any more
+            answers.forget()
+            raise
         if on_refused:
             for refused in answers.refused or ():
                 on_refused(refused)
@@ -339,7 +356,7 @@ class Client:
             while stream.items or stream.more():
                 yield stream.items.popleft()
         finally:
-            stream.leave()
+            self._driver.release(wanted)  # which may be when Python finds that nobody reads it any more
 
     def request(self, action: str, data: str = "") -> str:
         """Any action that answers once, and that may be asked again if the connection goes before its answer."""

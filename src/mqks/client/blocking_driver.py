@@ -5,20 +5,19 @@ leave is sent by the thread, which also reads. No user code runs in that thread.
 """
 
 import contextlib
-import os
 import selectors
 import socket
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 
+from mqks.client import forks
 from mqks.client.address import Address
 from mqks.client.bell import Bell
 from mqks.client.errors import BufferFull, ConnectionLost, MqksError
 from mqks.client.liveness import is_held_back
-from mqks.client.options import CONNECT_SECONDS, Options, tell, unreachable
+from mqks.client.options import CONNECT_SECONDS, Options, nothing, tell, unreachable
 from mqks.client.session import Session, log
 from mqks.client.wanted import Wanted
 
@@ -37,7 +36,7 @@ class BlockingDriver:
         self.closed: MqksError | None = None
         self._room = Bell(self.lock)
         self._socket: socket.socket | None = None
-        self._unsent = memoryview(b"")
+        self._blocked = False  # the socket takes no more for now
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
         self._woken.setblocking(False)
@@ -53,10 +52,10 @@ class BlockingDriver:
             raise
         self._thread = threading.Thread(target=self._run, name=f"client of {address}", daemon=True)
         self._thread.start()
-        _open.add(self)
+        forks.watch(self)
 
     def _start(self) -> None:
-        until = time.monotonic() + self.options.connect_timeout
+        said, until = False, time.monotonic() + self.options.connect_timeout
         while True:
             try:
                 return self._connect()
@@ -64,6 +63,9 @@ class BlockingDriver:
                 delay = self.session.connect_failed()
                 if time.monotonic() + delay > until:
                     raise unreachable(self.address, error) from None
+                if not said:
+                    log.warning("%s; trying for %g s", unreachable(self.address, error), self.options.connect_timeout)
+                    said = True
                 time.sleep(delay)
 
     def stop(self) -> None:
@@ -78,11 +80,11 @@ class BlockingDriver:
             self._give_up()
             self.session.end(self.closed)
             self._room.ring()
+        self.session.write_notes()
         self._waker.close()
         self._woken.close()
-        _open.discard(self)
 
-    def room(self) -> None:
+    def room(self, timeout: float | None = None) -> None:
         """Waits for room in the buffer, or raises BufferFull, as the options have it. Without the lock."""
         with self.lock:
             self.flush()
@@ -90,8 +92,20 @@ class BlockingDriver:
                 raise BufferFull(
                     f"{self.options.max_buffer} bytes of publishes wait already, since {self.address} is away or slow"
                 )
-        self._room.wait(lambda: self.closed or self.session.size < self.options.max_buffer, None)
+        if not self._room.wait(lambda: self.closed or self.session.size < self.options.max_buffer, timeout):
+            raise TimeoutError(f"no room in the buffer in {timeout} s, since {self.address} is away or slow")
         self.check_open()
+
+    def forked(self) -> None:
+        """In the child: an end, without a word to the broker."""
+        self.lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does with its own
+        self.closed = forks.in_the_child()
+        for inherited in (self._socket, self._waker, self._woken):
+            if inherited is not None:
+                inherited.close()
+        self._socket = None
+        self.session.out.replace(())
+        self.session.end(self.closed, fault=True)
 
     def nudge(self) -> None:
         """Something was put that nobody is about to send. Without the lock."""
@@ -107,18 +121,11 @@ class BlockingDriver:
     def flush(self) -> None:
         """Send what there is to send, as far as the socket takes it; the thread goes on from there."""
         self._flushed, self.due = time.monotonic(), NEVER
-        while self._socket is not None:
-            if not self._unsent:
-                self._unsent = memoryview(self.session.outgoing())
-                self._room.ring()
-                if not self._unsent:
-                    return
-            try:
-                sent = self._socket.send(self._unsent)
-            except OSError:  # it is full, or broken, and the thread finds out when it reads
+        if self._socket is not None:
+            self._blocked = not self.session.out.send(self._socket.fileno())
+            if self._blocked:  # it is full, or broken, and the thread finds out when it reads
                 self.wake()
-                return
-            self._unsent = self._unsent[sent:]
+            self._room.ring()
 
     def flush_soon(self) -> None:
         """What comes alone leaves at once; of what comes close together, the thread sends the rest in one piece."""
@@ -153,11 +160,14 @@ class BlockingDriver:
 
     def _connect(self) -> None:
         made = socket.create_connection((self.address.host, self.address.port), CONNECT_SECONDS)
+        if made.getsockname() == made.getpeername():  # as may happen on loopback, when nobody listens there
+            made.close()
+            raise ConnectionRefusedError("connected to itself")
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setblocking(False)
         with self.lock:
             self._socket = made
-            self._unsent = memoryview(b"")
+            self._blocked = False
             self.session.made()
             self.flush()
 
@@ -169,16 +179,19 @@ class BlockingDriver:
             with self.lock:
                 self.closed = MqksError(f"this client has ended, by a fault of its own: {error!r}")
                 self._give_up()
-                self.session.end(self.closed)
+                self.session.end(self.closed, fault=True)
                 self._room.ring()
+            self.session.write_notes()
 
     def _tell(self, hook: Callable[[], object]) -> None:
         """The user's code, in a thread that the connection does not need."""
-        threading.Thread(target=tell, args=(hook,), daemon=True).start()
+        if hook is not nothing:
+            threading.Thread(target=tell, args=(hook,), daemon=True).start()
 
     def _keep(self) -> None:
         while not self._stopping.is_set():
             self._serve()
+            self.session.write_notes()
             if self._stopping.is_set():
                 return
             log.warning("connection to %s lost, reconnecting", self.address)
@@ -187,7 +200,7 @@ class BlockingDriver:
                 with contextlib.suppress(OSError):
                     self._connect()
             if self._socket is not None:
-                log.info("connected to %s again", self.address)
+                log.warning("connected to %s again", self.address)
                 self._tell(self.options.on_reconnect)
 
     def _serve(self) -> None:
@@ -200,7 +213,7 @@ class BlockingDriver:
             selector.register(connection, watched)
             beat = time.monotonic() + self.options.keep_alive
             while self._socket is connection and not self._stopping.is_set():
-                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._blocked else 0)
                 if wanted != watched:
                     watched = wanted
                     selector.modify(connection, watched)
@@ -220,6 +233,7 @@ class BlockingDriver:
                         self._beat(connection)
                     if time.monotonic() >= self.due or any(key.fileobj is connection for key, _ in ready):
                         self.flush()
+                self.session.write_notes()
 
     def _read(self, connection: socket.socket) -> None:
         try:
@@ -234,8 +248,8 @@ class BlockingDriver:
                     self.session.received(data)
                 else:
                     self._give_up()
-            except ValueError as error:
-                log.error("%s does not speak as a broker does: %s", self.address, error)
+            except Exception as error:  # whatever it is that it says
+                self.session.note("%s does not speak as a broker does: %r", self.address, error)
                 self._give_up()
 
     def _beat(self, connection: socket.socket) -> None:
@@ -245,24 +259,9 @@ class BlockingDriver:
 
     def _give_up(self) -> None:
         if self._socket is not None:
+            with contextlib.suppress(OSError):  # it is gone already
+                self._socket.shutdown(socket.SHUT_RDWR)  # also for a child that has it too
             self._socket.close()
             self._socket = None
-            self._unsent = memoryview(b"")
+            self._blocked = False
             self.session.lost()
-
-
-_open: "weakref.WeakSet[BlockingDriver]" = weakref.WeakSet()
-
-
-def _forked() -> None:
-    """The child has no thread to serve them, and the sockets are its parent's."""
-    for driver in list(_open):
-        driver.lock = threading.Lock()
-        driver.closed = ConnectionLost("this client was made before the process forked: make one in the child")
-        driver.session.connected = False
-        driver._socket = None
-    _open.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

@@ -9,7 +9,6 @@ from typing import Generic, TypeVar
 from mqks.client.bell import Bell
 from mqks.client.blocking_driver import BlockingDriver
 from mqks.client.errors import MqksError, Refused
-from mqks.client.session import log
 from mqks.client.wanted import Wanted
 from mqks.client.wire import Message
 
@@ -52,15 +51,18 @@ class Answers:
         with self._driver.lock:
             self._driver.flush()
         if not self._bell.wait(lambda: self.missing <= missing, timeout):
-            with self._driver.lock:
-                for id in self.asked:
-                    self._driver.session.forget(id)
+            self.forget()
             raise TimeoutError(
                 f"no answer from {self._driver.address} in {timeout} s; what was asked may still be done"
             )
         if self._error is not None and not self.missing:
             raise self._error
         return self._last
+
+    def forget(self) -> None:
+        """Nobody waits any more: what is not answered is not asked again."""
+        with self._driver.lock:
+            self._driver.session.forget(*self.asked)
 
 
 def ask(driver: BlockingDriver, request: str, timeout: float | None = None) -> str:
@@ -121,6 +123,7 @@ class Stream(Generic[T]):
     def more(self, timeout: float | None = None) -> bool:
         """Waits until there is something in `items`. False: there will be no more. TimeoutError: nothing came yet."""
         with self._driver.lock:
+            self._forget_stale()
             if self._size and not self.items:
                 assert self._wanted is not None
                 self._driver.session.taken(self._wanted, self._size)
@@ -131,6 +134,11 @@ class Stream(Generic[T]):
         if not self.items and self._error is not None:
             raise self._error
         return bool(self.items)
+
+    def _forget_stale(self) -> None:
+        """What was taken over a connection that is gone, and comes again."""
+        if self.taken and self._wanted and self._wanted.is_stale(next(iter(self.taken.values()))):
+            self.taken = {id: one for id, one in self.taken.items() if not self._wanted.is_stale(one)}
 
     def settle(self, message: Message | None, action: str, confirm: bool) -> bool:
         """Ack or reject a message, or with None all that the broker has sent, taken or not."""
@@ -146,6 +154,13 @@ class Stream(Generic[T]):
         if answers and sent:
             answers.wait()
         return sent
+
+    def settle_all(self, action: str, confirm: bool) -> bool:
+        """The same in one request, where it means the same: not while others wait here that the user has not seen."""
+        if self.items:
+            return self.settle_taken(action, confirm)
+        self.taken.clear()
+        return self.settle(None, action, confirm)
 
     def settle_taken(self, action: str, confirm: bool) -> bool:
         """Ack or reject all that the user has."""
@@ -167,5 +182,6 @@ class Stream(Generic[T]):
         """Nobody can take from it any more: what settled itself on arrival is lost, and that is said."""
         self._abandoned = True
         if self._over and self.items and self._wanted is not None and not self._wanted.manual_ack:
-            log.warning("messages of queue %s that came and that nobody took: %d", self._wanted.queue, len(self.items))
+            text = "messages of queue %s that came and that nobody took: %d"
+            self._driver.session.note(text, self._wanted.queue, len(self.items))
             self.items.clear()

@@ -1,8 +1,9 @@
 """`mqks.connect`: one way in for both clients, of which only the one that is used gets imported."""
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
+from mqks.client.address import find_address
 from mqks.client.options import OptionWords
 
 if TYPE_CHECKING:
@@ -17,8 +18,12 @@ class connect:
     """
 
     def __init__(self, url: str | None = None, **options: Unpack[OptionWords]) -> None:
+        find_address(url)  # what is wrong is wrong at once
         self._url = url
         self._options = options
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"no {name!r} here: use `with mqks.connect() as mq`, `async with`, or mqks.Client()")
 
     def __enter__(self) -> "Client":
         from mqks.client.blocking import Client
@@ -29,7 +34,7 @@ class connect:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._client.close()
+        self._client.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> "AsyncClient":
         from mqks.client.aio import AsyncClient
@@ -40,4 +45,4 @@ class connect:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._async_client.close()
+        await self._async_client.__aexit__(kind, error, trace)

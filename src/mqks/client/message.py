@@ -20,7 +20,7 @@ class Record(NamedTuple):
 def to_text(data: object) -> str:
     """Text and bytes as they are, all else as JSON; ValueError for what a line of the protocol cannot carry."""
     if isinstance(data, str):
-        text = data
+        text = str.__str__(data)  # an enum's value, not its name
     elif isinstance(data, bytes | bytearray | memoryview):
         text = bytes(data).decode("utf-8", "surrogateescape")
     else:

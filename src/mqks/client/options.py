@@ -11,6 +11,10 @@ from mqks.client.errors import ConnectionLost
 CONNECT_SECONDS = 2.0  # for one attempt: short, so that a broker that comes back is found soon
 
 
+def nothing() -> None:
+    """What is called where the user gives nothing to call."""
+
+
 class OptionWords(TypedDict, total=False):
     """The keywords of `connect`."""
 
@@ -39,9 +43,9 @@ class Options:
 
     ping: str = "ping keep-alive"
     """The request that is sent each `keep_alive` seconds."""
-    on_disconnect: Callable[[], object] = lambda: None
+    on_disconnect: Callable[[], object] = nothing
     """Called when the connection is lost: on the event loop, or in a thread of its own."""
-    on_reconnect: Callable[[], object] = lambda: None
+    on_reconnect: Callable[[], object] = nothing
     """Called when there is one again, and all that was wanted has been asked for."""
 
     def __post_init__(self) -> None:
@@ -53,12 +57,13 @@ class Options:
             raise ValueError(f"when_full is 'wait' or 'error', not {self.when_full!r}")
 
 
-def tell(hook: Callable[[], object]) -> None:
+def tell(hook: Callable[[], object]) -> object:
     """Call what the user gave: what it raises must not end the client."""
     try:
-        hook()
+        return hook()
     except Exception:
         logging.getLogger("mqks.client").exception("%s failed", hook)
+        return None
 
 
 def unreachable(address: Address, error: Exception) -> ConnectionLost:

@@ -17,6 +17,7 @@ what is wanted run over copies.
 
 import logging
 import random
+from collections import deque
 from collections.abc import Callable
 
 from mqks.client.errors import ConnectionLost, MqksError, Refused
@@ -28,6 +29,7 @@ from mqks.names import is_event, is_name
 log = logging.getLogger("mqks.client")
 
 MOST_WAITING = 4 << 20  # bytes for one consumer that nobody has taken; beyond it is paused
+MOST_FORGOTTEN = 1000  # requests that may wait to be sent though nobody waits for them
 FIRST_DELAY, LONGEST_DELAY = 0.05, 1.0  # seconds between attempts to connect
 
 Done = Callable[[str | MqksError], None]
@@ -36,12 +38,13 @@ Done = Callable[[str | MqksError], None]
 class Request:
     """A line whose answer somebody waits for."""
 
-    __slots__ = ("after", "again", "done", "line")
+    __slots__ = ("after", "again", "done", "line", "may_repeat")
 
-    def __init__(self, line: str, again: bool, done: Done, after: int) -> None:
+    def __init__(self, line: str, again: bool, done: Done, after: int, may_repeat: bool = False) -> None:
         self.line = line
         self.again = again
         self.done = done
+        self.may_repeat = may_repeat  # a message that is there twice if it is sent again
         self.after = after  # so many publishes without confirm: its answer tells that they were read
 
 
@@ -68,6 +71,8 @@ class Session:
         self._settle_id = self.new_id()
         self._heard = True
         self._touched: list[Wanted] = []  # those whose batch has something of the piece that is read now
+        self._forgotten: set[str] = set()  # ids of requests that may still stand in `out`
+        self._notes: deque[tuple[str, tuple[object, ...]]] = deque()
         self._refused = 0  # requests for which nobody waits, since the last tick
         self._arrived = 0  # publishes without confirm that the broker has read, or that were said to be lost
 
@@ -76,12 +81,23 @@ class Session:
         """Of what waits to be sent."""
         return self.out.size
 
+    def note(self, text: str, *words: object) -> None:
+        """Something for the log. The driver writes it there when it holds no lock: handlers are users' code, and may
+        well publish what they are given."""
+        self._notes.append((text, words))
+
+    def write_notes(self) -> None:
+        while self._notes:
+            text, words = self._notes.popleft()
+            log.warning(text, *words)
+
     # What the user asks for
 
     def publish(self, event: str, data: object, id: str | None = None, done: Done | None = None, once: str = "") -> str:
         """Answers the message's id. Without `done` nobody waits. `once`: the flag `--once[=scope]`, or nothing."""
         if done is None and id is None and not once and (sent := self.out.publish(event, data)):
             return sent
+        event = str.__str__(event)  # an enum's value, not its name
         if not self.out.is_good(event, data):
             if not is_event(_bytes(event)):
                 raise ValueError(
@@ -90,13 +106,15 @@ class Session:
             self.out.know(event)
             data = to_text(data)
         flags = ("--confirm " if done else "") + (f"{once} " if once else "")
-        return self._put(id, f"publish {flags}{event} {data}", done)
+        return self._put(id, f"publish {flags}{event} {data}", done, not once)
 
     def send(self, event: str, id: str | None = None, done: Done | None = None, once: str = "") -> str:
         """The same for SEVX, with the event as JSON."""
-        return self._put(id, f"send {once} {event}" if once else f"send {event}", done)
+        return self._put(id, f"send {once} {event}" if once else f"send {event}", done, not once)
 
-    def _put(self, id: str | None, request: str, done: Done | None) -> str:
+    def _put(self, id: str | None, request: str, done: Done | None, may_repeat: bool) -> str:
+        if self.out.shut:
+            raise ConnectionLost("this client is closed")
         if id is None:
             id = self.new_id()
         elif not is_name(_bytes(id)):
@@ -108,7 +126,7 @@ class Session:
             self.out.put_unconfirmed(line)
         else:
             self.out.put(line)
-            self._pending[id] = Request(line, True, done, self.out.unconfirmed)
+            self._pending[id] = Request(line, True, done, self.out.unconfirmed, may_repeat)
         return id
 
     def ask(self, request: str, done: Done, *, again: bool = True) -> str:
@@ -125,14 +143,20 @@ class Session:
         self._pending[id] = Request(line, again, done, self.out.unconfirmed)
         return id
 
-    def forget(self, id: str) -> None:
-        """Nobody waits for this answer any more, so it is not asked for again. What was sent may still be done."""
-        request = self._pending.pop(id, None)
+    def forget(self, *ids: str) -> None:
+        """Nobody waits for these answers any more, so they are not asked for again. What was sent may still be done."""
+        self._forgotten.update(id for id in ids if self._pending.pop(id, None))
+        if len(self._forgotten) > MOST_FORGOTTEN:
+            self._purge()
+
+    def _purge(self) -> None:
+        """Let what nobody waits for not wait to be sent."""
         with self.out:
-            if request and request.line in (waiting := self.out.waiting):
-                self.out.replace(line for line in waiting if line != request.line)
+            self.out.replace(line for line in self.out.waiting if line.partition(" ")[0] not in self._forgotten)
+        self._forgotten.clear()
 
     def want(self, wanted: Wanted) -> None:
+        _bytes(wanted.request())  # what cannot be asked for is an error of the caller, now and not at the next connect
         self._wanted[wanted] = None
         if self.connected:
             self._state(wanted)
@@ -166,7 +190,7 @@ class Session:
         if wanted.paused and wanted.waiting <= MOST_WAITING // 2:
             wanted.paused = False
             if wanted.id:
-                self._state(wanted)
+                self._say(wanted.id, wanted.go_on())
 
     def settle(self, wanted: Wanted, message: Message | None, action: str, done: Done | None = None) -> bool:
         """Ack or reject a message, or with None all of this consumer's. False: the connection that it came over is
@@ -191,16 +215,17 @@ class Session:
     def made(self) -> None:
         """A connection stands: say again all that is wanted and not answered."""
         self.connected = True
+        self._purge()
         with self.out:
             unsent = self.out.waiting
             self.out.replace(())
             for wanted in list(self._wanted):
                 self._state(wanted)
             waits_in_out = {line.partition(" ")[0] for line in unsent}
-            again = [request.line for id, request in self._pending.items() if id not in waits_in_out]
-            self.out.replace([*self.out.waiting, *again, *unsent])
-        if repeated := sum(" publish --confirm " in line[:100] and "--once" not in line[:200] for line in again):
-            log.warning("publishes without an answer that are sent again, and may arrive twice: %d", repeated)
+            again = [request for id, request in self._pending.items() if id not in waits_in_out]
+            self.out.replace([*self.out.waiting, *(request.line for request in again), *unsent])
+        if repeated := sum(request.may_repeat for request in again):
+            self.note("publishes without an answer that are sent again, and may arrive twice: %d", repeated)
         self._ping()
 
     def outgoing(self) -> bytes:
@@ -209,12 +234,12 @@ class Session:
 
     def received(self, data: bytes) -> None:
         self._heard = True
-        self._attempts = 0
         if self._rest:
             data = self._rest + data
         try:
             end = self._reader.read(data, self._touched)
             self._rest = data[end:]
+            self._attempts = 0
         finally:
             touched, self._touched = self._touched, []
             for wanted in touched:
@@ -228,7 +253,7 @@ class Session:
             if wanted.refused:
                 self._state(wanted)
         if self._refused > 1:
-            log.warning("the broker refused more requests or messages for which nobody waits: %d", self._refused - 1)
+            self.note("the broker refused more requests or messages for which nobody waits: %d", self._refused - 1)
         self._refused = 0
         self._ping()
         return True
@@ -236,6 +261,7 @@ class Session:
     def lost(self) -> None:
         """The connection is gone: keep what can be said again, end the rest."""
         self.connected = False
+        self._purge()
         self._rest = b""
         self._links.clear()
         for wanted in list(self._wanted):
@@ -247,22 +273,22 @@ class Session:
             self.out.replace(kept)
             gone = self.out.unconfirmed - sum(1 for line in kept if line.partition(" ")[0] not in self._pending)
         if at_risk := gone - self._arrived:
-            log.warning("connection lost; publishes without confirm that may be lost with it: %d", at_risk)
+            self.note("connection lost; publishes without confirm that may be lost with it: %d", at_risk)
         self._arrived = gone
         for request in unanswered:
             request.done(ConnectionLost(f"the connection went before {_shown(request.line)!r} was answered"))
 
-    def end(self, error: MqksError) -> None:
-        """The client closes: nobody shall wait any more."""
+    def end(self, error: MqksError, *, fault: bool = False) -> None:
+        """The client closes: nobody shall wait any more. With a fault, those who take messages are told, too."""
         self.out.shut = True
         if unsent := sum(1 for line in self.out.waiting if _is_publish(line)):
-            log.warning("publishes that were never sent, since the broker was away: %d", unsent)
+            self.note("publishes that were never sent, since the broker was away: %d", unsent)
         self.out.replace(())
         pending, self._pending = list(self._pending.values()), {}
         for request in pending:
             request.done(error)
         for wanted in list(self._wanted):
-            self._drop(wanted, None)
+            self._drop(wanted, error if fault else None)
 
     # Inside
 
@@ -296,6 +322,8 @@ class Session:
             return
         elif wanted.restate:
             wanted.restate = False
+            if wanted.queue:
+                self.note("queue %s has no events any more: somebody has deleted or emptied it", wanted.queue)
             self._state(wanted)
         elif wanted.finished:
             self._deliver(wanted, 0)
@@ -311,7 +339,7 @@ class Session:
         wanted.deliver(batch, size)
         if wanted.can_pause and wanted.waiting > MOST_WAITING and wanted.id and not wanted.paused:
             wanted.paused = True
-            self._state(wanted)
+            self._say(self._settle_id, f"pause {wanted.id}")
 
     def _line(self, line: str) -> None:
         """A line that is no message for an MQKS consumer: an answer to a request, or of something wanted."""
@@ -331,10 +359,12 @@ class Session:
                 wanted.ready()
             else:
                 self._heed(wanted, wanted.read(data))
-        elif word != "ok":
+        elif word not in ("ok", "error"):
+            raise ValueError(f"not an answer: {line[:100]!r}")
+        elif word == "error":
             self._refused += 1
             if self._refused == 1:  # of many only the number is told, with the next tick
-                log.warning("the broker refused the request or message %s: error %s; its log says why", id, data)
+                self.note("the broker refused the request or message %s: error %s; its log says why", id, data)
 
     def _refuse(self, wanted: Wanted, error_id: str) -> None:
         error = Refused(wanted.request(), error_id)
@@ -342,7 +372,7 @@ class Session:
             self._drop(wanted, error)
             return
         wanted.refused = True
-        log.warning("%s; asking again", error)
+        self.note("%s; asking again", error)
 
     def _ping(self) -> None:
         self._heard = False

@@ -49,7 +49,7 @@ def evaluate(code: str) -> str:
 
 
 def hold(hold_name: str, position: int | str, seconds: float) -> str:
-    return f"hold {name(hold_name)} {position} --for={seconds:g} --confirm"
+    return f"hold {name(hold_name)} {position} --for={seconds:.3f} --confirm"
 
 
 def place(given: Place) -> str:

@@ -5,6 +5,7 @@ here does I/O; the session decides when something is said.
 """
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from mqks.client.wire import Message
 
 Deliver = Callable[[list[Any], int], None]  # what came in one piece from the socket, and how many bytes that was
 Ended = Callable[[MqksError | None], None]  # why nothing more will come; None: it was asked to end
+
+RETRIED = re.compile(r'\{"retry": ([0-9]{1,9})[,}]')  # as the broker puts it before what was sent
 
 PREFETCH = 100  # with manual ack, unless told otherwise: so that a slow worker leaves messages to the others
 PAGE = 1000  # records of a history asked for at a time
@@ -55,6 +58,10 @@ class Wanted(ABC):
         """Action and data that delete its queue."""
         raise NotImplementedError
 
+    def go_on(self) -> str:
+        """Action and data that end a pause."""
+        return f"resume {self.id}"
+
     def lost(self) -> None:
         """The connection is gone."""
         self.id = ""
@@ -91,6 +98,8 @@ class WantedConsumer(Wanted):
         ended: Ended,
     ) -> None:
         super().__init__(deliver, ended)
+        if prefetch and not manual_ack:
+            raise ValueError("prefetch is a limit of unacked messages: it goes with manual_ack=True")
         self.queue = queue
         self.events = tuple(events)
         self.add_events = tuple(add_events)
@@ -103,14 +112,14 @@ class WantedConsumer(Wanted):
         words = ["consume --confirm", self.queue, *self.events]
         if self.add_events:
             words += ["--add", *self.add_events]
-        words += filter(None, [self.unused, "--manual-ack" * self.manual_ack, "--paused" * self.paused])
+        words += filter(None, [self.unused, "--manual-ack" * self.manual_ack])
         if self.prefetch:
             words.append(f"--prefetch={self.prefetch}")
         return " ".join(words)
 
     def read(self, answer: str) -> None:
         """Messages are read in the compiled part: this is an --update."""
-        flag, *words = answer.split()
+        flag, *words = answer.split(" ")
         if flag != "--update":
             raise ValueError(f"not an answer to a consumer: {answer[:100]!r}")
         self._learn(words)
@@ -152,19 +161,20 @@ class WantedReceiver(Wanted):
     ) -> None:
         super().__init__(deliver, ended)
         self.queue = queue
-        self.pattern = pattern
+        self.pattern = json.loads(json.dumps(pattern, allow_nan=False))  # a copy, which nobody changes
         self.manual_ack = manual_ack
         self.prefetch = (PREFETCH if manual_ack else 0) if prefetch is None else prefetch
-        self.delete_queue_when_unused = delete_queue_when_unused
+        seconds = delete_queue_when_unused
+        self.unused = seconds if isinstance(seconds, bool) else float(seconds)
         self.message = message
 
     def request(self) -> str:
         asked: dict[str, Any] = {"pattern": self.pattern, "queue": self.queue}
-        if self.delete_queue_when_unused is not True:  # the default of the protocol, as the others left out here
-            asked["delete_queue_when_unused"] = self.delete_queue_when_unused
+        if self.unused is not True:  # the default of the protocol, as the others left out here
+            asked["delete_queue_when_unused"] = self.unused
         if self.manual_ack:
             asked["manual_ack"] = True
-        flags = "--paused " * self.paused + (f"--prefetch={self.prefetch} " if self.prefetch else "")
+        flags = f"--prefetch={self.prefetch} " if self.prefetch else ""
         return f"recv {flags}{json.dumps(asked)}"
 
     def read(self, answer: str) -> Message | None:
@@ -176,7 +186,8 @@ class WantedReceiver(Wanted):
                 self.pattern = pattern
             return None
         id, _, data = answer.partition(" ")
-        return self.message(id, "", data, 0, self.id)
+        retried = RETRIED.match(data)
+        return self.message(id, "", data, int(retried[1]) if retried else 0, self.id)
 
     def settle(self, action: str, message_id: str | None) -> str:
         which: dict[str, Any] = {"event_id": message_id} if message_id else {"all": True}
@@ -243,6 +254,9 @@ class WantedHistory(Wanted):
 
     def leave(self) -> str:
         return f"delete_consumer --confirm {self.id}"
+
+    def go_on(self) -> str:
+        return self.request()
 
     def _end(self, place: str) -> None:
         """Of a page, of all, or of a broker that stops: with follow it is asked again, which one that stops no longer

@@ -7,11 +7,11 @@ Python. Text is UTF-8 with surrogateescape, so data that is no text comes and go
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint32_t, uint64_t
+from libc.errno cimport EINTR, errno
 from libc.stdlib cimport free, realloc
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy, memmove
 
 import secrets
-import time
 
 cdef extern from "Python.h":
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 most)
@@ -20,12 +20,25 @@ cdef extern from "Python.h":
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     bint PyUnicode_CheckExact(object thing)
 
+cdef extern from "<sys/socket.h>" nogil:
+    int MSG_DONTWAIT, MSG_NOSIGNAL
+    ssize_t send(int fd, const void* data, size_t size, int flags)
+
 cdef extern from "<time.h>" nogil:
     struct timespec:
         long tv_sec
         long tv_nsec
+    ctypedef long time_t
+    struct tm:
+        int tm_year
+        int tm_mon
+        int tm_mday
+        int tm_hour
+        int tm_min
+        int tm_sec
     int CLOCK_REALTIME
     int clock_gettime(int clock, timespec* now)
+    tm* gmtime_r(const time_t* second, tm* day)
 
 cdef const char* ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 cdef enum:
@@ -42,7 +55,7 @@ cdef class Ids:
     cdef uint64_t microsecond
     cdef uint64_t chance
     cdef uint32_t suffix
-    cdef long second
+    cdef time_t second
     cdef char[ID_SIZE] text
     cdef object wall                    # a clock in place of the system's
 
@@ -56,6 +69,7 @@ cdef class Ids:
 
     cdef str make(self):
         cdef timespec now
+        cdef tm day
         cdef uint64_t microsecond
         cdef uint32_t rest
         cdef int at
@@ -75,14 +89,16 @@ cdef class Ids:
             if self.suffix == SUFFIXES:
                 self.microsecond += 1
                 self.suffix = 0
-        if <long>(self.microsecond // 1000000) != self.second:
+        if <time_t>(self.microsecond // 1000000) != self.second:
             self.second = self.microsecond // 1000000
-            begun = time.strftime("%Y%m%d%H%M%S", time.gmtime(self.second)).encode()
-            memcpy(self.text, PyBytes_AS_STRING(begun), 14)
-        rest = self.microsecond % 1000000
-        for at in range(19, 13, -1):
-            self.text[at] = 48 + rest % 10
-            rest //= 10
+            gmtime_r(&self.second, &day)
+            self.write(0, 4, day.tm_year + 1900)
+            self.write(4, 2, day.tm_mon + 1)
+            self.write(6, 2, day.tm_mday)
+            self.write(8, 2, day.tm_hour)
+            self.write(10, 2, day.tm_min)
+            self.write(12, 2, day.tm_sec)
+        self.write(14, 6, self.microsecond % 1000000)
         rest = self.suffix
         for at in range(23, 19, -1):
             self.text[at] = ALPHABET[rest % 62]
@@ -90,6 +106,12 @@ cdef class Ids:
         text = PyUnicode_New(ID_SIZE, 127)
         memcpy(PyUnicode_1BYTE_DATA(text), self.text, ID_SIZE)
         return text
+
+    cdef void write(self, int start, int digits, uint64_t number) noexcept:
+        cdef int at
+        for at in range(start + digits - 1, start - 1, -1):
+            self.text[at] = 48 + number % 10
+            number //= 10
 
 
 cdef class Lines:
@@ -101,11 +123,11 @@ cdef class Lines:
 
     cdef char* buffer
     cdef Py_ssize_t room
-    cdef readonly Py_ssize_t size
-    cdef readonly uint64_t count        # lines that were ever put here
+    cdef Py_ssize_t head                # so many bytes of the buffer were sent
+    cdef Py_ssize_t tail
     cdef readonly uint64_t unconfirmed  # publishes without confirm that were ever put here
     cdef public bint shut               # nothing is to be put here any more
-    cdef bint held                      # somebody is amid something
+    cdef readonly bint held             # somebody is amid something
     cdef Ids own_ids
     cdef object new_id
     cdef set known                      # events whose names were found good
@@ -125,37 +147,72 @@ cdef class Lines:
     def __exit__(self, *_):
         self.held = False
 
+    @property
+    def size(self):
+        """Bytes that wait."""
+        return self.tail - self.head
+
     cdef char* place_for(self, Py_ssize_t size) except NULL:
         """Where so many bytes may be written."""
         cdef Py_ssize_t room = self.room
         cdef char* grown
-        if self.size + size > room:
-            room = max(2 * room, self.size + size, FIRST_ROOM)
+        if self.tail + size > room and self.head:
+            self.drop_sent()
+        if self.tail + size > room:
+            room = max(2 * room, self.tail + size, FIRST_ROOM)
             grown = <char*>realloc(self.buffer, room)
             if grown == NULL:
                 raise MemoryError
             self.buffer, self.room = grown, room
-        self.size += size
-        return self.buffer + self.size - size
+        self.tail += size
+        return self.buffer + self.tail - size
+
+    cdef void drop_sent(self) noexcept:
+        """But for the beginning of a line of which a part was sent: it may have to be said again."""
+        cdef Py_ssize_t start = self.head
+        while start > 0 and self.buffer[start - 1] != b"\n":
+            start -= 1
+        memmove(self.buffer, self.buffer + start, self.tail - start)
+        self.head -= start
+        self.tail -= start
+
+    def send(self, int fd):
+        """Give to a socket what it takes now; answers whether that was all. One step, which no signal can cut."""
+        cdef ssize_t sent
+        while self.head < self.tail:
+            sent = send(fd, self.buffer + self.head, self.tail - self.head, MSG_DONTWAIT | MSG_NOSIGNAL)
+            if sent < 0:
+                if errno == EINTR:
+                    continue
+                return False
+            self.head += sent
+        self.clear()
+        return True
+
+    cdef void clear(self) noexcept:
+        self.head = self.tail = 0
+        if self.room > MOST_ROOM:
+            free(self.buffer)
+            self.buffer, self.room = NULL, 0
 
     def put(self, str line):
         data = line.encode("utf-8", "surrogateescape")
         memcpy(self.place_for(len(data)), PyBytes_AS_STRING(data), len(data))
-        self.count += 1
 
     def put_unconfirmed(self, str line):
         self.put(line)
         self.unconfirmed += 1
 
-    def is_good(self, str event, data):
+    def is_good(self, event, data):
         """False: it has to be looked at before it is put anywhere."""
         return event in self.known and PyUnicode_CheckExact(data) and is_plain(data)
 
-    def publish(self, str event, data):
+    def publish(self, event, data):
         """Put a publish without confirm; answers its id, or None for what has to be looked at first."""
         cdef Py_ssize_t event_size, data_size
         cdef char* at
-        if self.shut or self.held or event not in self.known or not PyUnicode_CheckExact(data) or not is_plain(data):
+        if (self.shut or self.held or not PyUnicode_CheckExact(event) or event not in self.known
+                or not PyUnicode_CheckExact(data) or not is_plain(data)):
             return None
         cdef str id = self.own_ids.make() if self.own_ids is not None else self.new_id()
         cdef Py_ssize_t id_size = PyUnicode_GET_LENGTH(id)
@@ -169,7 +226,6 @@ cdef class Lines:
         at += event_size + 1
         memcpy(at, PyUnicode_1BYTE_DATA(data), data_size)
         at[data_size] = b"\n"
-        self.count += 1
         self.unconfirmed += 1
         return id
 
@@ -183,23 +239,22 @@ cdef class Lines:
 
     def take(self):
         """All of them, to be sent."""
-        data = PyBytes_FromStringAndSize(self.buffer, self.size)
-        self.size = 0
-        if self.room > MOST_ROOM:
-            free(self.buffer)
-            self.buffer, self.room = NULL, 0
+        data = PyBytes_FromStringAndSize(self.buffer + self.head, self.tail - self.head)
+        self.clear()
         return data
 
     @property
     def waiting(self):
-        """What was put here and not taken, line by line."""
-        lines = PyBytes_FromStringAndSize(self.buffer, self.size).decode("utf-8", "surrogateescape").split("\n")
+        """What was put here and not sent, line by line; a line of which a part was sent is one of them."""
+        self.drop_sent()
+        lines = PyBytes_FromStringAndSize(self.buffer, self.tail).decode("utf-8", "surrogateescape").split("\n")
         return [f"{line}\n" for line in lines[:-1]]
 
     def replace(self, lines):
-        """Have these in place of what waits."""
-        self.size = 0
-        for line in list(lines):
+        """Have these in place of what waits, of which nothing was sent."""
+        lines = list(lines)
+        self.head = self.tail = 0
+        for line in lines:
             self.put(line)
 
 

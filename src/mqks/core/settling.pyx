@@ -23,13 +23,12 @@ cdef class Settler(Router):
     def __cinit__(self):
         self.progressed = []
 
-    def join(self, Connection c, bytes id, Queue q, int dialect, bint manual_ack, size_t prefetch, bint paused):
+    def join(self, Connection c, bytes id, Queue q, int dialect, bint manual_ack, size_t prefetch):
         """A new consumer of this queue."""
         cdef Consumer consumer = Consumer(id, c, q)
         consumer.dialect = dialect
         consumer.manual_ack = manual_ack
         consumer.prefetch = prefetch
-        consumer.paused = paused
         if c.consumers is None:
             c.consumers = {}
         c.consumers[id] = consumer
@@ -37,7 +36,7 @@ cdef class Settler(Router):
         soil(self, q)
         return consumer
 
-    def change(self, Consumer c, int dialect, bint manual_ack, size_t prefetch, bint paused):
+    def change(self, Consumer c, int dialect, bint manual_ack, size_t prefetch):
         """New options for a consumer that stays."""
         if c.manual_ack and not manual_ack:
             return_left(self, c, True)
@@ -46,7 +45,11 @@ cdef class Settler(Router):
         c.dialect = dialect
         c.manual_ack = manual_ack
         c.prefetch = prefetch
-        c.paused = paused
+        soil(self, c.queue)
+
+    def pause(self, Consumer c, bint yes):
+        """Give it nothing for now, or go on."""
+        c.paused = yes
         soil(self, c.queue)
 
     def leave(self, Consumer c, bint disconnected):

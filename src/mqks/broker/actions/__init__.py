@@ -18,6 +18,8 @@ MQKS: dict[bytes, Action] = {
     b"consume": consume.consume,
     b"rebind": consume.rebind,
     b"subscribe": consume.subscribe,
+    b"pause": consume.pause,
+    b"resume": consume.resume,
     b"ack": settle.ack,
     b"reject": settle.reject,
     b"delete_consumer": delete.delete_consumer,

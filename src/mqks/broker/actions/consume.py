@@ -1,4 +1,4 @@
-"""consume, rebind and subscribe: who takes from a queue, and what goes into it."""
+"""consume, pause and resume, rebind and subscribe: who takes from a queue, and what goes into it."""
 
 from mqks.broker.bridge import MQKS
 from mqks.broker.client import Client
@@ -42,6 +42,24 @@ def consume(broker: Operations, client: Client, request_id: bytes, data: bytes) 
     broker.keep(queue)
     if words.confirm:
         broker.core.confirm(client, request_id, client.consumers[request_id])
+
+
+def pause(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _pause(broker, client, request_id, data, True)
+
+
+def resume(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    _pause(broker, client, request_id, data, False)
+
+
+def _pause(broker: Operations, client: Client, request_id: bytes, data: bytes, yes: bool) -> None:
+    words = parse(data, CONFIRM)
+    (consumer_id,) = words.exactly(1, "a consumer")
+    consumer = broker.consumer(client, consumer_id)
+    if consumer is not None:
+        broker.core.pause(consumer, yes)
+    if words.confirm:
+        broker.core.confirm(client, request_id)
 
 
 def rebind(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
