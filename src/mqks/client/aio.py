@@ -21,12 +21,9 @@ from mqks.client.errors import ConnectionLost, MqksError, Refused
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
 from mqks.client.session import Done, log
-from mqks.client.verbs import Outgoing, Place
-from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver
+from mqks.client.verbs import PIECE, WINDOW, Outgoing, Place
+from mqks.client.wanted import WantedConsumer, WantedReceiver
 from mqks.client.wire import Message
-
-PIECE = 64 << 10  # bytes that are worth a send of their own
-WINDOW = 1000  # confirms of publish_many that may be missing at a time
 
 
 class AsyncMessage(Message):
@@ -255,16 +252,15 @@ class AsyncClient:
     ) -> AsyncConsumer:
         """A consumer to iterate over. With events, the queue's are replaced; with add_events, some are added."""
         stream: Stream[AsyncMessage] = Stream(self._driver)
-        wanted = WantedConsumer(
-            verbs.name(queue),
-            verbs.names(events),
-            add_events=verbs.names(add_events),
+        wanted = verbs.consumer(
+            stream,
+            AsyncMessage,
+            queue,
+            events,
+            add_events,
             manual_ack=manual_ack,
             prefetch=prefetch,
             delete_queue_when_unused=delete_queue_when_unused,
-            message=AsyncMessage,
-            deliver=stream.deliver,
-            ended=stream.end,
         )
         stream.open(wanted)
         return AsyncConsumer(self._driver, wanted, stream)
@@ -280,15 +276,14 @@ class AsyncClient:
     ) -> AsyncConsumer:
         """The SEVX way to consume: events that have all that the pattern has. Their JSON is the message's data."""
         stream: Stream[AsyncMessage] = Stream(self._driver)
-        wanted = WantedReceiver(
-            verbs.name(queue),
+        wanted = verbs.receiver(
+            stream,
+            AsyncMessage,
+            queue,
             pattern,
             manual_ack=manual_ack,
             prefetch=prefetch,
             delete_queue_when_unused=delete_queue_when_unused,
-            message=AsyncMessage,
-            deliver=stream.deliver,
-            ended=stream.end,
         )
         stream.open(wanted)
         return AsyncConsumer(self._driver, wanted, stream)
@@ -338,15 +333,7 @@ class AsyncClient:
     ) -> AsyncIterator[Record]:
         """The journal read again, which queues do not notice. With follow it goes on with what comes."""
         stream: Stream[Record] = Stream(self._driver)
-        wanted = WantedHistory(
-            verbs.place(start),
-            to=None if to is None else verbs.place(to),
-            events=verbs.names(events),
-            limit=limit,
-            follow=follow,
-            deliver=stream.deliver,
-            ended=stream.end,
-        )
+        wanted = verbs.history(stream, start, to, events, limit, follow)
         stream.open(wanted)
         try:
             while stream.items or await stream.more():

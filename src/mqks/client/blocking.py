@@ -15,17 +15,15 @@ from typing import Any, Self, Unpack
 
 from mqks.client import verbs
 from mqks.client.address import find_address
-from mqks.client.blocking_driver import NEVER, PIECE, BlockingDriver
+from mqks.client.blocking_driver import NEVER, BlockingDriver
 from mqks.client.blocking_stream import Answers, Stream, ask
 from mqks.client.errors import ConnectionLost, MqksError, Refused
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
 from mqks.client.session import log
-from mqks.client.verbs import Outgoing, Place
-from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver
+from mqks.client.verbs import PIECE, WINDOW, Outgoing, Place
+from mqks.client.wanted import WantedConsumer, WantedReceiver
 from mqks.client.wire import Message as AnyMessage
-
-WINDOW = 1000  # confirms of publish_many that may be missing at a time
 
 
 class Message(AnyMessage):
@@ -258,16 +256,15 @@ class Client:
     ) -> Consumer:
         """A consumer to iterate over. With events, the queue's are replaced; with add_events, some are added."""
         stream: Stream[Message] = Stream(self._driver)
-        wanted = WantedConsumer(
-            verbs.name(queue),
-            verbs.names(events),
-            add_events=verbs.names(add_events),
+        wanted = verbs.consumer(
+            stream,
+            Message,
+            queue,
+            events,
+            add_events,
             manual_ack=manual_ack,
             prefetch=prefetch,
             delete_queue_when_unused=delete_queue_when_unused,
-            message=Message,
-            deliver=stream.deliver,
-            ended=stream.end,
         )
         stream.open(wanted)
         return Consumer(self._driver, wanted, stream)
@@ -283,15 +280,14 @@ class Client:
     ) -> Consumer:
         """The SEVX way to consume: events that have all that the pattern has. Their JSON is the message's data."""
         stream: Stream[Message] = Stream(self._driver)
-        wanted = WantedReceiver(
-            verbs.name(queue),
+        wanted = verbs.receiver(
+            stream,
+            Message,
+            queue,
             pattern,
             manual_ack=manual_ack,
             prefetch=prefetch,
             delete_queue_when_unused=delete_queue_when_unused,
-            message=Message,
-            deliver=stream.deliver,
-            ended=stream.end,
         )
         stream.open(wanted)
         return Consumer(self._driver, wanted, stream)
@@ -342,15 +338,7 @@ class Client:
     ) -> Iterator[Record]:
         """The journal read again, which queues do not notice. With follow it goes on with what comes."""
         stream: Stream[Record] = Stream(self._driver)
-        wanted = WantedHistory(
-            verbs.place(start),
-            to=None if to is None else verbs.place(to),
-            events=verbs.names(events),
-            limit=limit,
-            follow=follow,
-            deliver=stream.deliver,
-            ended=stream.end,
-        )
+        wanted = verbs.history(stream, start, to, events, limit, follow)
         stream.open(wanted)
         try:
             while stream.items or stream.more():

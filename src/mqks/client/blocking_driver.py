@@ -19,9 +19,9 @@ from mqks.client.errors import BufferFull, ConnectionLost, MqksError
 from mqks.client.liveness import is_held_back
 from mqks.client.options import CONNECT_SECONDS, Options, nothing, tell, unreachable
 from mqks.client.session import Session, log
+from mqks.client.verbs import PIECE
 from mqks.client.wanted import Wanted
 
-PIECE = 64 << 10  # bytes that are worth a send of their own
 CHUNK = 256 << 10  # bytes read at a time
 LINGER = 0.001  # seconds in which publishes that nobody waits for gather
 NEVER = float("inf")

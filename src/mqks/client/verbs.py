@@ -1,14 +1,61 @@
-"""The requests behind the verbs of both clients, as text: what is asked, without who asks and how it is waited for."""
+"""What the verbs of both clients ask for, checked: requests as text, and what is wanted; not how it is waited for."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any, Protocol
 
+from mqks.client.errors import MqksError
 from mqks.client.message import to_text
-from mqks.client.wanted import when_unused
+from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver, when_unused
+from mqks.client.wire import Message
 from mqks.names import is_name
+
+PIECE = 64 << 10  # bytes that are worth a send of their own
+WINDOW = 1000  # confirms of publish_many that may be missing at a time
 
 Place = int | str | datetime
 Outgoing = tuple[str, object] | tuple[str, object, str]  # event, data, and an id if it has one already
+
+
+class Sink(Protocol):
+    """Where it goes what comes."""
+
+    def deliver(self, items: list[Any], size: int) -> None: ...
+    def end(self, error: MqksError | None) -> None: ...
+
+
+def consumer(
+    sink: Sink, message: type[Message], queue: str, events: Iterable[str], add_events: Iterable[str], **options: Any
+) -> WantedConsumer:
+    return WantedConsumer(
+        name(queue),
+        names(events),
+        add_events=names(add_events),
+        message=message,
+        deliver=sink.deliver,
+        ended=sink.end,
+        **options,
+    )
+
+
+def receiver(
+    sink: Sink, message: type[Message], queue: str, pattern: Mapping[str, Any], **options: Any
+) -> WantedReceiver:
+    return WantedReceiver(name(queue), pattern, message=message, deliver=sink.deliver, ended=sink.end, **options)
+
+
+def history(
+    sink: Sink, start: Place, to: Place | None, events: Iterable[str], limit: int | None, follow: bool
+) -> WantedHistory:
+    return WantedHistory(
+        place(start),
+        to=None if to is None else place(to),
+        events=names(events),
+        limit=limit,
+        follow=follow,
+        deliver=sink.deliver,
+        ended=sink.end,
+    )
 
 
 def once_flag(once: bool | str, has_id: bool, own_scope: str) -> str:
