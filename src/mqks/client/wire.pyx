@@ -172,9 +172,10 @@ cdef class Lines:
         cdef Py_ssize_t start = self.head
         while start > 0 and self.buffer[start - 1] != b"\n":
             start -= 1
-        memmove(self.buffer, self.buffer + start, self.tail - start)
-        self.head -= start
-        self.tail -= start
+        if start > 0:
+            memmove(self.buffer, self.buffer + start, self.tail - start)
+            self.head -= start
+            self.tail -= start
 
     def send(self, int fd):
         """Give to a socket what it takes now; answers whether that was all. One step, which no signal can cut."""
