@@ -38,11 +38,6 @@ def unused_port() -> Iterator[int]:
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
     def run(*arguments: str) -> Said:
-        try:
-            code = main(arguments)
-        except SystemExit as exit:
-            assert isinstance(exit.code, int)
-            code = exit.code
-        return Said(code, *capfd.readouterr())
+        return Said(main(arguments), *capfd.readouterr())
 
     return run

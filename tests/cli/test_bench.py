@@ -39,6 +39,12 @@ def test_bench_warns_of_the_journal(cli: Cli, shared_broker: Brokers) -> None:
     assert said.err.startswith("mqks: the messages of this run go to the broker's journal")
 
 
+def test_messages_that_the_broker_refuses(cli: Cli, shared_broker: Brokers) -> None:
+    said = cli("bench", "--size=200", f"--url=mqks://127.0.0.1:{shared_broker('--max-line=200').port}")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("mqks: the broker refused ")
+
+
 def test_ctrl_c_leaves_no_queue(wire: Connection) -> None:
     with started("bench", "--seconds=60") as bench:
         until(wire, "any(queue.delivered > 1000 for queue in state.queues.values())")

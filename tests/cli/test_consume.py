@@ -2,7 +2,9 @@
 
 import json
 import select
+import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -35,7 +37,7 @@ def line(process: subprocess.Popen[bytes]) -> str:
 def test_sub(cli: Cli, wire: Connection) -> None:
     with started("sub", "q1", "e1", "e2") as sub:
         until(wire, "len(state.consumers) == 1")
-        assert wire.ask("ev1 _eval state.consumers[0].manual_ack") == "ev1 ok False"
+        assert wire.ask("ev1 _eval state.consumers[0].prefetch") == "ev1 ok 1000"
         publish(wire, "e1 d1", "e2 d 2", "e3 none", "e1 ")
         assert [line(sub) for _ in range(3)] == ["m1 e1 d1", "m2 e2 d 2", "m4 e1 "]
         said = stopped(sub)
@@ -85,11 +87,14 @@ def test_what_was_not_printed_comes_again(wire: Connection) -> None:
     """Nobody reads what the first one prints: it can ack no more than a pipe holds."""
     wire.send(b"r1 rebind q1 e1\n" + b"".join(b"m%d publish e1 %s\n" % (n, b"x" * 20_000) for n in range(50)))
     with started("sub", "q1", "--ack") as sub:
-        until(wire, "state.queues['q1'].unacked == 50")
+        until(wire, "state.queues['q1'].acked > 0")
         sub.kill()
+        printed = ended(sub).out.count("\n")
     until(wire, "len(state.consumers) == 0")
-    with started("sub", "q1", "--count=50", "--json") as sub:
-        assert [message["retry"] for message in ended(sub).json] == [1] * 50
+    acked = int(wire.ask("ev1 _eval state.queues['q1'].acked").removeprefix("ev1 ok "))
+    assert printed - 1 <= acked <= printed < 20
+    with started("sub", "q1", f"--count={50 - acked}", "--json") as sub:
+        assert [message["retry"] for message in ended(sub).json] == [1] * (50 - acked)
 
 
 def test_retries_are_shown(cli: Cli, wire: Connection) -> None:
@@ -134,12 +139,65 @@ def test_whoever_reads_may_stop_reading(wire: Connection) -> None:
         assert sub.wait(60) == 0
 
 
+BACKLOG = 50_000
+
+
+@pytest.fixture
+def backlog(wire: Connection) -> Connection:
+    """q1 has many messages, each a line of more than 100 bytes."""
+    wire.send(b"r1 rebind q1 e1\n" + b"".join(b"m%d publish e1 %s\n" % (n, b"x" * 100) for n in range(BACKLOG)))
+    until(wire, f"state.queues['q1'].ready == {BACKLOG}")
+    return wire
+
+
+def left(wire: Connection) -> list[str]:
+    """The ids of the messages that are in the queue when its consumer has gone."""
+    until(wire, "len(state.consumers) == 0")
+    count = wire.ask("ev1 _eval state.queues['q1'].ready").removeprefix("ev1 ok ")
+    with started("sub", "q1", f"--count={count}") as sub:
+        return [words[0] for words in ended(sub).words]
+
+
+EVERY = {f"m{number}" for number in range(BACKLOG)}
+
+
+def test_head_takes_no_more_than_a_pipe_holds(backlog: Connection) -> None:
+    command = f"{sys.executable} -m mqks.cli.mqks sub q1 | head -3; exit ${{PIPESTATUS[0]}}"
+    run = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert [line.split()[0] for line in run.stdout.splitlines()] == ["m0", "m1", "m2"]
+    assert len(left(backlog)) > BACKLOG - 2_000  # 200 KB: the pipe, and what `head` read at a time
+
+
+@pytest.mark.parametrize("flags", [(), ("--ack",)])
+def test_ctrl_c_in_a_backlog_loses_nothing(backlog: Connection, flags: tuple[str, ...]) -> None:
+    with started("sub", "q1", *flags, bufsize=0) as sub:
+        printed = [line(sub).split()[0] for _ in range(1_000)]
+        said = stopped(sub)
+    assert (said.code, said.err) == (130, "")
+    printed += [words[0] for words in said.words]
+    still = left(backlog)
+    assert {*printed, *still} == EVERY
+    assert 0 < len(still) <= BACKLOG - 1_000
+
+
+def test_ctrl_c_when_nobody_reads(backlog: Connection) -> None:
+    """It does not wait for ever for stdout, and what only a part of was printed comes again."""
+    with started("sub", "q1", bufsize=0) as sub:
+        assert line(sub).startswith("m0 ")
+        sub.send_signal(signal.SIGINT)
+        assert sub.wait(60) == 130
+        whole = [text.split()[0] for text in ended(sub).out.split("\n")[:-1]]
+    assert {"m0", *whole, *left(backlog)} == EVERY
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["sub"], "required: QUEUE"),
+        (["sub"], "required: QUEUE\n"),
+        (["rebind"], "required: QUEUE\n"),
         (["sub", "--add", "q1"], "--add needs events"),
-        (["sub", "q1", "--prefetch=5"], "--prefetch needs --ack"),
+        (["sub", "q1", "--prefetch=some"], "is not a count"),
         (["sub", "q1", "--count=0"], "too few"),
         (["sub", "q1", "--count=many"], "is not a count"),
         (["sub", "two words"], "is not a queue"),

@@ -1,14 +1,17 @@
 """The command as a whole: its help, its errors, its page."""
 
 import re
+import socketserver
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from mqks.cli.command import show_duration
 from mqks.cli.mqks import COMMANDS
 from tests.cli.conftest import Cli
+from tests.cli.running import ended, started
 from tests.cli.test_page import commands
 from tests.running import RunningBroker
 
@@ -39,7 +42,7 @@ def test_each_command_has_help_with_an_example(cli: Cli, path: tuple[str, ...]) 
 
 def test_version_and_what_is_no_command(cli: Cli) -> None:
     assert re.fullmatch(r"mqks \d+\.\d+.*\n", cli("--version").out)
-    for arguments, path in ((["pubb"], "mqks"), (["journal", "purr\x1b"], "mqks journal"), (["--url=x"], "mqks")):
+    for arguments, path in ((["pubb"], "mqks"), (["journal", "purr\x1b"], "mqks journal"), (["--urls=x"], "mqks")):
         said = cli(*arguments)
         assert (said.code, said.out) == (2, "")
         assert said.err.startswith(f"usage: {path} COMMAND …\nmqks: there is no command ")
@@ -66,6 +69,67 @@ def test_a_wrong_url(cli: Cli, command: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_url_of_the_flag_comes_first(cli: Cli, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MQKS_URL", "mqks://127.0.0.1:1")
     assert cli("ping", f"--url=mqks://127.0.0.1:{broker.port}").code == 0
+
+
+def test_flags_may_stand_before_the_command(cli: Cli, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MQKS_URL", "mqks://127.0.0.1:1")
+    url = f"mqks://127.0.0.1:{broker.port}"
+    for words in (["--url", url, "--json", "queues"], ["--json", f"--url={url}", "queues"]):
+        assert cli(*words).json == []
+    nothing = cli("--url", url)
+    assert (nothing.code, nothing.out) == (2, "")
+    assert nothing.err.startswith("usage: mqks COMMAND …\n")
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\nServer: none\r\n\r\n", b"\xff\n\n"])
+@pytest.mark.parametrize("command", [["queues"], ["sub", "q1"]])
+def test_a_server_that_is_no_broker(cli: Cli, command: list[str], answer: bytes) -> None:
+    class Other(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1000)
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"mqks://127.0.0.1:{server.server_address[1]}"
+        said = cli(*command, f"--url={url}")
+        server.shutdown()
+    assert (said.code, said.out, said.err) == (1, "", f"mqks: no MQKS broker answers at {url}\n")
+
+
+@pytest.mark.usefixtures("broker")
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("mqks stats >&-", 1, "mqks: stdout is closed\n"),
+        ("mqks --help >&-", 1, "mqks: stdout is closed\n"),
+        ("mqks pub e1 <&-", 1, "mqks: stdin is closed\n"),
+        ("mqks stats 2>&-", 1, ""),
+        ("mqks --help >/dev/full", 1, "mqks: [Errno 28] No space left on device\n"),
+        ("mqks pub --help >/dev/full", 1, "mqks: [Errno 28] No space left on device\n"),
+        ("mqks stats >/dev/full", 1, "mqks: [Errno 28] No space left on device\n"),
+        ("mqks --help | true; exit ${PIPESTATUS[0]}", 0, ""),
+        ("mqks pub --help | true; exit ${PIPESTATUS[0]}", 0, ""),
+    ],
+)
+def test_streams_that_cannot_be_used(line: str, code: int, said: str) -> None:
+    run = subprocess.run(
+        ["bash", "-c", f'mqks() {{ {sys.executable} -m mqks.cli.mqks "$@"; }}; {line}'],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (code, "", said)
+
+
+@pytest.mark.usefixtures("broker")
+def test_what_an_encoding_cannot_carry_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    with started("rebind", "例", "é*") as rebind:
+        said = ended(rebind)
+    assert (said.code, said.out) == (0, "\\u4f8b is subscribed to \\xe9*\n")
+    assert said.err.startswith("mqks: note: '\\xe9*' is taken as a name")
 
 
 def test_help_imports_neither_broker_nor_journal_nor_client() -> None:

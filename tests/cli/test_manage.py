@@ -28,6 +28,19 @@ def test_rebind(cli: Cli, wire: Connection, arguments: list[str], events: str) -
     assert cli("rebind", "q1", "--add", "e9", "--json").json == {"queue": "q1", "events": [*listed, "e9"]}
 
 
+def test_what_looks_like_a_mask_is_noted(cli: Cli, wire: Connection) -> None:
+    said = cli("rebind", "q1", "order.*", "--add", "e.*", "--remove-mask", "x.*")
+    assert (said.code, said.lines) == (0, ["q1 is subscribed to e.* order.*"])
+    assert [line.partition(" is taken as a name; ")[0] for line in said.err.splitlines()] == [
+        "mqks: note: 'order.*'",
+        "mqks: note: 'e.*'",
+    ]
+    wire.send(b"m1 publish order.* d1\n")
+    said = cli("sub", "q1", "order.*", "--count=1")
+    assert (said.code, said.lines) == (0, ["m1 order.* d1"])
+    assert said.err.startswith("mqks: note: 'order.*' is taken as a name; ")
+
+
 def test_delete_queue(cli: Cli, wire: Connection) -> None:
     assert wire.ask("r1 rebind q1 e1 --confirm") == "r1 ok "
     assert cli("delete-queue", "q1", "--when-unused=60").lines == ["q1 goes when it has no consumer for 60 s"]
@@ -45,6 +58,7 @@ def test_ping(cli: Cli) -> None:
     said = cli("ping")
     assert re.fullmatch(r"10 pings: min [\d.]+ ms, median [\d.]+ ms, max [\d.]+ ms\n", said.out)
     assert cli("ping", "some data", "--count=1").out.startswith("1 ping: ")
+    assert cli("ping", "--count=1", "--", "--data").code == 0
     told = cli("ping", "--count=3", "--json").json
     assert told["count"] == 3
     assert 0 < told["min_ms"] <= told["median_ms"] <= told["max_ms"]

@@ -35,6 +35,8 @@ def test_one_message(cli: Cli, q1: Connection) -> None:
     assert got(q1, 1) == ["m3 event=e1 d3"]
     assert cli("pub", "e1", "--id=m4", "--", "--help").code == 0
     assert got(q1, 1) == ["m4 event=e1 --help"]
+    assert cli("pub", "--id=m5", "--", "e1", "-d").code == 0
+    assert got(q1, 1) == ["m5 event=e1 -d"]
 
 
 def test_lines_of_stdin(q1: Connection) -> None:
@@ -160,10 +162,12 @@ def test_lines_from_a_terminal(q1: Connection) -> None:
         (["e1", "a\tb"], "a TAB"),
         (["e1", "a\nb"], "a newline"),
         (["e1", "d1", "--id=--x"], "--id: '--x' is not a name"),
+        (["e1", "d1", "--id="], "--id: '' is not a name"),
         (["e1", "d1", "--rate=fast"], "not a rate"),
         (["e1", "d1", "--rate=0"], "not a rate"),
         (["e1", "d1", "--once", "--no-confirm"], "--once is always confirmed"),
         (["e1", "d1", "d2"], "unrecognized arguments: d2"),
+        (["e1", "--", "d1", "--d2"], "unrecognized arguments: --d2"),
         ([], "required: EVENT"),
     ],
 )

@@ -19,6 +19,15 @@ def test_messages_have_colours_and_cannot_drive_the_terminal(wire: Connection) -
         assert terminal.shown == ""
 
 
+def test_ctrl_c_leaves_no_colour_behind(wire: Connection) -> None:
+    wire.send(b"r1 rebind q1 e1\n" + b"".join(b"m%d publish e1 d\n" % number for number in range(50_000)))
+    with on_terminal("sub", "q1") as terminal:
+        terminal.wait_for("m100")
+        terminal.interrupt()
+        assert terminal.end() == 130
+        assert terminal.shown.endswith(" d\r\n\x1b[0m")
+
+
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_no_colours_where_they_are_not_wanted(wire: Connection, environment: dict[str, str]) -> None:
     wire.send(f"r1 rebind q1 e1\nm1 publish e1 {EVIL}\n".encode())
@@ -86,7 +95,7 @@ def test_top_puts_the_terminal_back(key: str, code: int) -> None:
         else:
             terminal.press(key)
         assert terminal.end() == code
-        assert terminal.shown.endswith("\x1b[?25h\x1b[?1049l")
+        assert terminal.shown.removesuffix("\x1b[0m").endswith("\x1b[?25h\x1b[?1049l")
         assert "Traceback" not in terminal.shown
 
 

@@ -15,6 +15,7 @@ from mqks.cli.command import Bar, show_size
 from mqks.cli.mqks import main
 from mqks.journal import Reader
 from mqks.journal.disk import RealDisk
+from tests.cli.running import on_terminal
 from tests.journal.making import Making, small
 
 CAT = [
@@ -105,7 +106,18 @@ def test_cat_shows_bytes_as_they_are(tmp_path: Path, capfdbinary: pytest.Capture
     assert main(["journal", "cat", str(made.folder)]) == 0
     assert capfdbinary.readouterr().out.endswith(b" m1 publish e1 \xff\r\n")
     assert main(["journal", "cat", "--json", str(made.folder)]) == 0
-    assert json.loads(capfdbinary.readouterr().out)["data"] == "\ufffd\r"
+    told = json.loads(capfdbinary.readouterr().out)
+    assert (told["data_base64"], told.get("data")) == ("/w0=", None)
+
+
+@pytest.mark.parametrize("flag", ["--limit=2", "--raw", "--json"])
+def test_cat_cannot_drive_a_terminal(tmp_path: Path, flag: str) -> None:
+    made = Making(tmp_path / "data", fsync="never")
+    made.batch(b"m1 publish e1 \x1b]0;owned\x07\xff", b"m2 publish e1 d\x7f")
+    with on_terminal("journal", "cat", flag, str(made.folder)) as terminal:
+        assert terminal.end() == 0
+        assert terminal.shown.replace("\r\n", "").isprintable()
+        assert "m2" in terminal.shown.splitlines()[-1]
 
 
 @pytest.mark.usefixtures("made")
@@ -122,10 +134,9 @@ def test_cat_shows_bytes_as_they_are(tmp_path: Path, capfdbinary: pytest.Capture
     ],
 )
 def test_wrong_arguments(capfd: pytest.CaptureFixture[str], args: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        run(capfd, *args)
-    assert ended.value.code == 2
-    assert "usage: mqks" in capfd.readouterr().err
+    code, out, err = run(capfd, *args)
+    assert (code, out) == (2, [])
+    assert "usage: mqks" in err
 
 
 @pytest.mark.usefixtures("made")

@@ -4,11 +4,10 @@ import os
 import threading
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqks.cli.command import Command, amount, seconds, show_size
-from mqks.cli.connection import add_json, add_url, broker
+from mqks.cli.connection import add_json, add_url, apart, broker
 from mqks.cli.output import as_json, complain
 
 if TYPE_CHECKING:
@@ -49,33 +48,14 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def apart(work: Callable[[], Result]) -> Result:
-    """In a thread of its own: Ctrl-C comes to the main one, and so never in the middle of what busy clients do."""
-    results: list[Result] = []
-    errors: list[Exception] = []
-    done = threading.Event()
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except Exception as error:
-            errors.append(error)
-        finally:
-            done.set()
-
-    threading.Thread(target=run, name="bench", daemon=True).start()
-    done.wait()
-    for error in errors:
-        raise error
-    return results[0]
-
-
 def measure(publishing: "Client", consuming: "Client", args: Namespace) -> Result:
     name = f"mqks-bench-{time.time_ns()}-{os.getpid()}"
     data = "x" * args.size
     # Should this process be stopped or killed, the queue goes with its consumer.
     consumer = consuming.consume(name, [name], delete_queue_when_unused=True)
     consumer.ready()
+    publishing.publish(name, data, confirm=True)  # should the broker refuse such messages, it is told here
+    receive(consumer)
     messages, passed = throughput(publishing, consumer, name, data, args.seconds)
     times = sorted(round_trips(publishing, consumer, name, data))
     consuming.delete_queue(name)

@@ -1,15 +1,21 @@
 """What a command of `mqks` is, and what several of them share: arguments, sizes, times, a progress bar."""
 
 import argparse
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
 
+from mqks.cli.output import complain
 from mqks.names import is_event, is_name
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 # Flags that stand alone or have a value after `=`, as the protocol writes them. A value of its own word would be
 # ambiguous: in `pub --once e1 d1` the word e1 is the event.
 WITH_OR_WITHOUT_VALUE = {"--once", "--delete-when-unused", "--when-unused"}
+AS_IT_IS = "\0"  # in front of a word that is no flag, whatever it looks like; no word of a command line can have it
 
 
 class Command(NamedTuple):
@@ -29,8 +35,24 @@ class Family(NamedTuple):
 Table = Mapping[str, Command | Family]
 
 
-def parser_of(path: str, command: Command) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class Parser(argparse.ArgumentParser):
+    """Flags and words in any order, and after `--` words only: argparse can have either, but not both."""
+
+    def parse(self, words: list[str]) -> argparse.Namespace:
+        return self.parse_intermixed_args(spell_out(words))
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        return super()._get_value(action, arg_string.removeprefix(AS_IT_IS))
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        print(message, end="", file=file or sys.stderr)  # if that fails, it is not kept quiet
+
+    def error(self, message: str) -> NoReturn:
+        super().error(message.replace(AS_IT_IS, ""))
+
+
+def parser_of(path: str, command: Command) -> Parser:
+    parser = Parser(
         prog=path,
         description=command.help,
         epilog=f"example:\n  {command.example}" if command.example else None,
@@ -108,10 +130,15 @@ def event(text: str) -> str:
     return text
 
 
-def name_or_nothing(text: str) -> str:
-    if text and not is_name(text.encode("utf-8", "surrogateescape")):
+def name(text: str) -> str:
+    if not is_name(text.encode("utf-8", "surrogateescape")):
         raise argparse.ArgumentTypeError(f"{text!r} is not a name: no spaces or TABs, and no -- or {{ in front")
     return text
+
+
+def name_or_nothing(text: str) -> str:
+    """What stands after a flag's `=`, if it has one."""
+    return text and name(text)
 
 
 def data(text: str) -> str:
@@ -133,10 +160,18 @@ def events(text: str) -> list[str]:
     return [event(one) for one in text.split(",")]
 
 
+def note_masks(names: Iterable[str]) -> None:
+    """Whoever writes a mask where only names are understood shall hear of it."""
+    for one in names:
+        if "*" in one:
+            complain(f"note: {one!r} is taken as a name; masks work with `mqks tail` and `mqks rebind --remove-mask`")
+
+
 def spell_out(words: list[str]) -> list[str]:
-    """The flags that may have a value, for argparse: `--once` → `--once=`."""
+    """For argparse: the flags that may have a value, `--once` → `--once=`, and what stands after `--`."""
     end = words.index("--") if "--" in words else len(words)
-    return [f"{word}=" if word in WITH_OR_WITHOUT_VALUE else word for word in words[:end]] + words[end:]
+    flags = [f"{word}=" if word in WITH_OR_WITHOUT_VALUE else word for word in words[:end]]
+    return flags + words[end : end + 1] + [AS_IT_IS + word for word in words[end + 1 :]]
 
 
 # ── times and sizes ──

@@ -5,10 +5,11 @@ Commands import this and not the client: it is imported when a command connects,
 
 import atexit
 import logging
+import threading
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import mqks
 from mqks.cli.command import by_ctrl_c
@@ -17,7 +18,10 @@ from mqks.cli.output import complain
 if TYPE_CHECKING:
     from mqks.client.blocking import Client
 
-IN_A_HURRY = 0.2  # seconds for a broker to take what was sent, after Ctrl-C or an error
+T = TypeVar("T")
+
+IN_A_HURRY = 0.2  # seconds for a broker to take what was sent, after an error
+NOTHING = logging.CRITICAL + 1
 
 
 def address(text: str) -> str:
@@ -45,19 +49,20 @@ class _Complaints(logging.Handler):
         complain(record.getMessage())
 
 
+_complaints = _Complaints(NOTHING)
+
+
 @contextmanager
-def _logging_to(handler: logging.Handler) -> Iterator[None]:
+def client_log() -> Iterator[None]:
+    """For as long as a command runs: nothing that the client logs gets to stderr by another way."""
     logger = logging.getLogger("mqks.client")
     level = logger.level
     logger.setLevel(logging.INFO)
-    logger.addHandler(handler)
+    logger.addHandler(_complaints)
     try:
         yield
-    except BaseException as error:
-        logger.disabled = by_ctrl_c(error)  # a thread that still runs shall be quiet
-        raise
     finally:
-        logger.removeHandler(handler)
+        logger.removeHandler(_complaints)
         logger.setLevel(level)
 
 
@@ -71,18 +76,66 @@ def broker(args: Namespace, *, timeout: float = 10.0, tell: bool = True) -> Iter
     from mqks.client.address import find_address
 
     try:
-        url = find_address(args.url)
+        url = str(find_address(args.url))
     except ValueError as error:
         args.parser.error(str(error))
-    with _logging_to(_Complaints() if tell else logging.NullHandler()):
-        # One attempt: who types a command wants to hear at once that there is no broker.
-        mq = mqks.Client(str(url), connect_timeout=0, timeout=timeout)
+    _complaints.setLevel(NOTHING)
+    mq = meet(url, timeout)
+    _complaints.setLevel(logging.INFO if tell else NOTHING)
+    try:
+        yield mq
+    except BaseException as error:
+        if by_ctrl_c(error):
+            atexit.unregister(mq.close)
+            logging.getLogger("mqks.client").disabled = True  # a thread that still runs shall be quiet
+        else:
+            mq.close(IN_A_HURRY)
+        raise
+    mq.close()
+
+
+def meet(url: str, timeout: float) -> "Client":
+    """A client that has heard from its broker. There is one attempt: who types a command wants to hear at once that
+    there is no broker, or that whoever is there is none."""
+    from mqks.client.errors import ConnectionLost
+
+    made, met = threading.Event(), threading.Event()
+
+    def lost() -> None:
+        made.wait()
+        if not met.is_set():
+            mq.close(IN_A_HURRY)
+
+    mq = mqks.Client(url, connect_timeout=0, timeout=timeout, on_disconnect=lost)
+    made.set()
+    try:
+        mq.ping()
+    except ConnectionLost:
+        raise ConnectionLost(f"no MQKS broker answers at {url}") from None
+    except BaseException as error:
+        if not by_ctrl_c(error):
+            mq.close(IN_A_HURRY)
+        raise
+    met.set()
+    return mq
+
+
+def apart(work: Callable[[], T]) -> T:
+    """In a thread of its own: Ctrl-C comes to the main one, and so never in the middle of what a client does."""
+    results: list[T] = []
+    errors: list[Exception] = []
+    done = threading.Event()
+
+    def run() -> None:
         try:
-            yield mq
-        except BaseException as error:
-            if by_ctrl_c(error):
-                atexit.unregister(mq.close)
-            else:
-                mq.close(IN_A_HURRY)
-            raise
-        mq.close()
+            results.append(work())
+        except Exception as error:
+            errors.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=run, name="apart", daemon=True).start()
+    done.wait()
+    for error in errors:
+        raise error
+    return results[0]

@@ -1,16 +1,24 @@
 """`mqks sub`, `mqks tail` and `mqks history`: messages on stdout, from a queue or from the log."""
 
+import math
+import os
+import sys
+import threading
 from argparse import ArgumentParser, Namespace
+from bisect import bisect_right
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mqks.cli.command import Command, amount, event, events, perhaps_seconds, place_in_utc, queue, some
-from mqks.cli.connection import add_json, add_url, broker
+from mqks.cli.command import Command, amount, event, events, note_masks, perhaps_seconds, place_in_utc, queue, some
+from mqks.cli.connection import add_json, add_url, apart, broker
 from mqks.cli.output import Messages
 
 if TYPE_CHECKING:
     from mqks.client.blocking import Consumer, Message
 
-PREFETCH = 100  # with --ack: messages that the broker gives before one of them is acked
+PREFETCH = 1000  # messages that the broker gives before one of them is acked
+PIECE = 1 << 15  # bytes that are printed, and then acked, together
+PATIENCE = 2.0  # seconds for stdout to take a piece, and for the broker to take its acks, after Ctrl-C
 WHERE = "a position, a time in ISO form, earliest or latest"
 
 
@@ -23,12 +31,13 @@ def add_count(parser: ArgumentParser) -> None:
 
 def add_sub(parser: ArgumentParser) -> None:
     parser.add_argument("queue", metavar="QUEUE", type=queue, help="made if there is none")
-    parser.add_argument("events", metavar="EVENT", nargs="*", type=event, help="subscribe the queue to these instead")
+    about = "subscribe the queue to these instead"
+    parser.add_argument("events", metavar="EVENT", nargs="*", default=[], type=event, help=about)
     parser.add_argument("--add", action="store_true", help="subscribe to these events too, not instead")
-    about = "ack each message when it has been printed; else the broker forgets it when it has been sent"
+    about = "ack each message before the next one is printed, not many at a time"
     parser.add_argument("--ack", action="store_true", help=about)
-    about = f"with --ack: no more unacked messages than this (default {PREFETCH}; 0: any number)"
-    parser.add_argument("--prefetch", metavar="N", type=amount, help=about)
+    about = f"no more messages on their way than this (default {PREFETCH}; 0: any number)"
+    parser.add_argument("--prefetch", metavar="N", type=amount, default=PREFETCH, help=about)
     about = "delete the queue when it has no consumer (for so many seconds)"
     parser.add_argument("--delete-when-unused", metavar="S", nargs="?", type=perhaps_seconds, default=False, help=about)
     add_count(parser)
@@ -39,53 +48,79 @@ def add_sub(parser: ArgumentParser) -> None:
 def sub(args: Namespace) -> int:
     if args.add and not args.events:
         args.parser.error("--add needs events to add")
-    if args.prefetch is not None and not args.ack:
-        args.parser.error("--prefetch needs --ack")
-    # No more than --count may leave the queue: what was given beyond goes back to it, since nobody acks it.
-    manual = args.ack or args.count is not None
-    prefetch = PREFETCH if args.prefetch is None else args.prefetch
-    if args.count is not None:
-        prefetch = min(prefetch or args.count, args.count)
+    note_masks(args.events)
     with broker(args) as mq:
         consumer = mq.consume(
             args.queue,
             () if args.add else args.events,
             add_events=args.events if args.add else (),
-            manual_ack=manual,
-            prefetch=prefetch if manual else None,
+            manual_ack=True,
+            prefetch=min(args.prefetch or args.count, args.count) if args.count else args.prefetch,
             delete_queue_when_unused=args.delete_when_unused,
         )
         consumer.ready()
-        print_messages(consumer, manual, args)
+        printing = Printing(consumer, Messages(args.json), at_once=not args.ack)
+        try:
+            apart(lambda: printing.run(args.count))
+        except KeyboardInterrupt:
+            printing.finish()
+            raise
         consumer.delete()
     return 0
 
 
-def print_messages(consumer: "Consumer", manual: bool, args: Namespace) -> None:
-    """Print, flush, ack: in this order, for as many messages at a time as are there."""
-    out = Messages(args.json)
-    printed: list[Message] = []
+class Printing:
+    """Prints messages, and acks those that stdout has taken as a whole: what was not printed stays in the queue.
 
-    def settle() -> None:
-        out.flush()
-        for message in printed if manual else ():
-            message.ack()
-        printed.clear()
+    It runs in a thread of its own. Whoever wants it to end waits until it is between two pieces.
+    """
 
-    shown = 0
-    while args.count is None or shown < args.count:
-        message = consumer.get(0)
-        if message is None:
-            settle()
-            message = consumer.get()
-        if message is None:  # there will be no more
-            break
-        out.show(message.id, message.event, message.data, retry=message.retry)
-        shown += 1
-        printed.append(message)
-        if len(printed) >= PREFETCH:
-            settle()
-    settle()
+    def __init__(self, consumer: "Consumer", messages: Messages, *, at_once: bool) -> None:
+        self._consumer = consumer
+        self._messages = messages
+        self._at_once = at_once
+        self._out = sys.stdout.fileno()  # not its buffer, which does not tell how much was written
+        self._busy = threading.Lock()
+        self._ending = False  # else the one who prints could take the lock again and again
+
+    def run(self, count: int | None) -> None:
+        left = math.inf if count is None else count
+        while left and not self._ending and (message := self._consumer.get()):
+            with self._busy:
+                left -= self._print(message, left if self._at_once else 1)
+
+    def finish(self) -> None:
+        """After the piece that is being printed, if stdout takes it in good time, nothing more is."""
+        self._ending = True
+        self._busy.acquire(timeout=PATIENCE)
+
+    def _print(self, first: "Message", most: float) -> int:
+        """This message and those that are there already, up to a piece."""
+        messages, text, ends = [first], bytearray(self._line(first)), []
+        while True:
+            ends.append(len(text))
+            if len(messages) == most or len(text) >= PIECE or not (message := self._consumer.get(0)):
+                break
+            messages.append(message)
+            text += self._line(message)
+        written = 0
+        try:
+            while written < len(text):
+                written += os.write(self._out, memoryview(text)[written:])
+        finally:
+            self._ack(messages[: bisect_right(ends, written)])
+        return len(messages)
+
+    def _line(self, message: "Message") -> bytes:
+        return self._messages.line(message.id, message.event, message.data, retry=message.retry)
+
+    def _ack(self, printed: "list[Message]") -> None:
+        """The confirm of the last one is one for all. If the connection is gone they may come again."""
+        from mqks.client.errors import ConnectionLost
+
+        with suppress(ConnectionLost):
+            for message in printed:
+                message.ack(confirm=message is printed[-1])
 
 
 # ── tail, history ──
@@ -125,7 +160,7 @@ def history(args: Namespace) -> int:
     return 0
 
 
-SUB = Command("print the messages of a queue as they come", add_sub, sub, "mqks sub billing order.new order.paid --ack")
+SUB = Command("print the messages of a queue as they come", add_sub, sub, "mqks sub billing order.new order.paid")
 TAIL = Command("watch events as they come; no queue notices", add_tail, history, "mqks tail 'order.*'")
 HISTORY = Command(
     "print messages that the broker has in its log",

@@ -3,6 +3,7 @@
 import json
 import sys
 from argparse import ArgumentParser, Namespace
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -10,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from mqks.cli.command import Bar, Command, amount, place, show_size, show_time
-from mqks.cli.output import table
+from mqks.cli.output import as_json, table, visible
 from mqks.journal import Message, Reader, Segment
 from mqks.journal.files import ASIDE
 from mqks.journal.format import segment_name
@@ -56,9 +57,9 @@ def cat(args: Namespace) -> int:
     if args.raw and (args.events is not None or args.limit is not None):
         args.parser.error("--raw gives whole batches: it takes no --events and no --limit")
     reader = Reader(args.folder)
-    out = sys.stdout.buffer
+    out, on_terminal = sys.stdout.buffer, sys.stdout.isatty()
     for text in raw(reader, args) if args.raw else lines(reader, args):
-        out.write(text)
+        out.write(escaped(text) if on_terminal else text)
         if args.follow:
             out.flush()
     out.flush()
@@ -70,25 +71,36 @@ def raw(reader: Reader, args: Namespace) -> Iterator[bytes]:
 
 
 def lines(reader: Reader, args: Namespace) -> Iterator[bytes]:
-    show = as_json if args.json else as_text
+    show = in_json if args.json else in_text
     messages = reader.messages(args.start, args.stop, args.events, follow=args.follow)
     return map(show, islice(messages, args.limit))
 
 
-def as_text(message: Message) -> bytes:
+def in_text(message: Message) -> bytes:
     return b"%d %s %s\n" % (message.position, show_time(message.time).encode(), message.line)
 
 
-def as_json(message: Message) -> bytes:
-    shown = {name: _plain(value) for name, value in message._asdict().items()}
-    return json.dumps(shown).encode() + b"\n"
+def in_json(message: Message) -> bytes:
+    fields = {name: _plain(value) for name, value in message._asdict().items()}
+    try:
+        message.data.decode()
+    except UnicodeDecodeError:
+        del fields["data"]
+        fields["data_base64"] = b64encode(message.data).decode()
+    return as_json(fields).encode() + b"\n"
+
+
+def escaped(lines: bytes) -> bytes:
+    """As a terminal may have them."""
+    text = lines.decode("utf-8", "surrogateescape")
+    return "\n".join(map(visible, text.split("\n"))).encode()
 
 
 def _plain(value: object) -> object:
-    """As JSON can have it; bytes that are not UTF-8 cannot be shown, and --raw has them as they are."""
+    """As JSON can have it; bytes that are not UTF-8 are escaped."""
     match value:
         case bytes():
-            return value.decode("utf-8", "replace")
+            return value.decode("utf-8", "backslashreplace")
         case datetime():
             return show_time(value)
         case Path():

@@ -4,7 +4,7 @@ import statistics
 import time
 from argparse import ArgumentParser, Namespace
 
-from mqks.cli.command import Command, data, event, perhaps_seconds, queue, some
+from mqks.cli.command import Command, data, event, note_masks, perhaps_seconds, queue, some
 from mqks.cli.connection import add_json, add_url, broker
 from mqks.cli.output import as_json, complain, counted, in_utf8, visible
 
@@ -14,7 +14,7 @@ from mqks.cli.output import as_json, complain, counted, in_utf8, visible
 def add_rebind(parser: ArgumentParser) -> None:
     parser.add_argument("queue", metavar="QUEUE", type=queue, help="made if there is none")
     about = "subscribe it to these instead; with no event and no flag it is subscribed to nothing"
-    parser.add_argument("events", metavar="EVENT", nargs="*", type=event, help=about)
+    parser.add_argument("events", metavar="EVENT", nargs="*", default=[], type=event, help=about)
     for flag, about in (
         ("--remove", "no longer to these"),
         ("--remove-mask", "no longer to what these match: 'order.*'"),
@@ -27,6 +27,7 @@ def add_rebind(parser: ArgumentParser) -> None:
 
 def rebind(args: Namespace) -> int:
     changes = {"remove": args.remove, "remove_mask": args.remove_mask, "add": args.add}
+    note_masks([*args.events, *args.remove, *args.add])
     events = args.events if args.events or not any(changes.values()) else None
     with broker(args) as mq:
         mq.rebind(args.queue, events, **changes)

@@ -3,13 +3,15 @@
 Exit codes: 0 done, 1 could not, or found something wrong; 2 the arguments are wrong; 130 stopped by Ctrl-C.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
 
 from mqks.cli import bench, completion, consume, manage, publish, tables, top
-from mqks.cli.command import Command, Family, Table, by_ctrl_c, parser_of, spell_out
-from mqks.cli.output import complain
+from mqks.cli.command import Command, Family, Table, by_ctrl_c, parser_of
+from mqks.cli.connection import client_log
+from mqks.cli.output import PLAIN, complain, has_colours
 
 
 def journal() -> Table:
@@ -50,12 +52,20 @@ def help_text(path: str, about: str, table: Table) -> str:
     return "\n".join([*lines, "", NOTES])
 
 
+FOR_ALL = {"--url": 2, "--json": 1}  # flags that may stand before the command too, and the words of each
+
+
 def find(words: list[str]) -> tuple[str, Command]:
     """The command that the first words name, which are taken away; or the help, and an end."""
     path = "mqks"
     entry: Command | Family = Family(ABOUT, lambda: COMMANDS)
+    early: list[str] = []
     while isinstance(entry, Family):
         table = entry.commands()
+        while words and (words[0] in FOR_ALL or words[0].startswith("--url=")):
+            length = FOR_ALL.get(words[0], 1)
+            early += words[:length]
+            del words[:length]
         if not words or words[0] in ("-h", "--help"):
             print(help_text(path, entry.help, table), file=sys.stdout if words else sys.stderr)
             sys.exit(0 if words else 2)
@@ -69,6 +79,7 @@ def find(words: list[str]) -> tuple[str, Command]:
             complain(f"there is no command {words[0]!r}; `{path} --help` lists them")
             sys.exit(2)
         path, entry = f"{path} {words[0]}", table[words.pop(0)]
+    words[:0] = early
     return path, entry
 
 
@@ -81,24 +92,48 @@ def expected() -> tuple[type[BaseException], ...]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    path, command = find(words)
-    args = parser_of(path, command).parse_intermixed_args(spell_out(words))
+    for name in ("stderr", "stdout", "stdin"):
+        if getattr(sys, name) is None:  # a file or a connection could get its number
+            if sys.stderr:
+                complain(f"{name} is closed")
+            return 1
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    code = 0
     try:
-        try:
-            code = command.run(args)
-        except BaseException as error:
-            if not by_ctrl_c(error):
-                raise
-            code = 130
+        with client_log():
+            code = run(list(sys.argv[1:] if arguments is None else arguments))
+        if code == 130 and has_colours(sys.stdout):  # the terminal throws away what it did not show yet
+            print(PLAIN, end="")
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has read enough, as `head` does
+    except KeyboardInterrupt:  # a second one, in what the first one led to
+        os._exit(130)
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains at its end
-        return 0
-    except expected() as error:
+        if not isinstance(error, BrokenPipeError):  # whose reader has read enough, as `head` does
+            if not code:
+                complain(error)
+            code = code or 1
+    return code
+
+
+def run(words: list[str]) -> int:
+    """The command that they are, to its end. What is wrong with stdout is not for here."""
+    try:
+        path, command = find(words)
+        return command.run(parser_of(path, command).parse(words))
+    except BrokenPipeError:
+        raise
+    except BaseException as error:
+        if by_ctrl_c(error):
+            return 130
+        if isinstance(error, SystemExit) and isinstance(error.code, int):
+            return error.code
+        if not isinstance(error, expected()):
+            raise
         complain(error)
         return 1
-    return code
 
 
 if __name__ == "__main__":

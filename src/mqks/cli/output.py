@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
+PLAIN = "\x1b[0m"
 
 
 def has_colours(out: TextIO) -> bool:
@@ -19,7 +20,7 @@ def has_colours(out: TextIO) -> bool:
 
 
 def paint(text: str, colour: str, wanted: bool) -> str:
-    return f"\x1b[{colour}m{text}\x1b[0m" if wanted else text
+    return f"\x1b[{colour}m{text}{PLAIN}" if wanted else text
 
 
 def visible(text: str) -> str:
@@ -72,12 +73,15 @@ class Messages:
         self._colours = has_colours(sys.stdout)
 
     def show(self, message_id: str, event: str, data: str, **more: int) -> None:
+        self._out.write(self.line(message_id, event, data, **more))
+
+    def line(self, message_id: str, event: str, data: str, **more: int) -> bytes:
         """`more`: a retry, a position."""
         if self._json:
             line = as_json(message_fields(message_id, event, data, **more))
         else:
             line = self._text(message_id, event, data, **more)
-        self._out.write(line.encode("utf-8", "surrogateescape") + b"\n")
+        return line.encode("utf-8", "surrogateescape") + b"\n"
 
     def flush(self) -> None:
         self._out.flush()

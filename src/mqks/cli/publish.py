@@ -8,7 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from mqks.cli.command import Bar, Command, data, event, name_or_nothing, wrong_with
+from mqks.cli.command import Bar, Command, data, event, name, name_or_nothing, wrong_with
 from mqks.cli.connection import add_json, add_url, broker
 from mqks.cli.output import as_json, complain, counted, in_utf8
 
@@ -46,7 +46,7 @@ def arguments(parser: ArgumentParser) -> None:
     about = "drop what has an id that the broker has seen lately, in this scope if there is one: --once=SCOPE"
     parser.add_argument("--once", metavar="SCOPE", nargs="?", type=name_or_nothing, help=about)
     about = "the id of the message; of lines: {ID}-{number of the line}, so with --once a file can be published again"
-    parser.add_argument("--id", metavar="ID", type=name_or_nothing, help=about)
+    parser.add_argument("--id", metavar="ID", type=name, help=about)
     about = "do not wait until the broker has it on disk"
     parser.add_argument("--no-confirm", dest="confirm", action="store_false", help=about)
     parser.add_argument("--rate", metavar="N/s", type=rate, help="no more messages per second than this")

@@ -81,8 +81,8 @@ def frame(before: Stats, now: Stats) -> Stats:
 
 
 def lines(shown: Stats, now: Stats, url: str, colours: bool, width: int = 0) -> Iterator[str]:
-    up = f"up {show_duration(now['uptime'])}, {now['durability']}"
-    size = f"{counted(now['connections'], 'connection')}, {show_size(now['memory'])}"
+    up = f"up {show_duration(now['uptime'])}, durability {now['durability']}"
+    size = f"{counted(now['connections'], 'connection')}, memory {show_size(now['memory'])}"
     yield paint(cut(f"mqksd {now['version']} at {url}, {up}, {size}", width), BOLD, colours)
     whole = ", ".join(f"{shown[f'{name}_per_s']:,.0f} {name}/s" for name in COUNTERS)
     yield cut(f"{whole}, {counted(len(shown['queues']), 'queue')}", width)
