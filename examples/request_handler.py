@@ -25,6 +25,7 @@ Send = Callable[[Event], Awaitable[None]]
 
 class App:
     mq: mqks.AsyncClient
+    patience = 3.0  # seconds for the broker to answer, since somebody waits
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -53,7 +54,10 @@ class App:
         except ValueError:
             return 400, {"error": "this is not JSON"}
         try:
-            return 202, {"id": await self.mq.publish("order.placed", order, confirm=True)}
+            async with asyncio.timeout(self.patience):
+                return 202, {"id": await self.mq.publish("order.placed", order, confirm=True)}
+        except TimeoutError:
+            return 503, {"error": "no answer from the broker; the order may still be placed"}
         except mqks.Refused as error:
             return 503, {"error": error.error_id}
 

@@ -128,6 +128,22 @@ def test_the_request_handler(app: Any, running: Broker) -> None:
     assert sorted(message.json["n"] for message in messages) == list(range(20))
 
 
+def test_the_request_handler_answers_while_the_broker_is_away(app: Any, running: Broker) -> None:
+    async def serve() -> None:
+        server = Server(app)
+        await server.start()
+        running.stop()
+        app.patience = 0.05
+        status, answer = await server.post(b"{}")
+        assert status == 503 and "no answer" in answer["error"]
+        running.start()
+        app.patience = TIMEOUT
+        assert (await server.post(b"{}"))[0] == 202
+        await server.stop()
+
+    asyncio.run(serve())
+
+
 def test_the_request_handler_without_a_broker(app: Any, running: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     class Impatient(mqks.AsyncClient):
         def __init__(self) -> None:

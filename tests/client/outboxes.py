@@ -11,7 +11,7 @@ import pytest
 
 import mqks
 from mqks.client.errors import Refused
-from mqks.client.outbox import PROBE, Outbox
+from mqks.client.outbox import Outbox
 
 
 class Scripted:
@@ -22,8 +22,8 @@ class Scripted:
         self.taken: dict[str, tuple[str, str]] = {}  # id → event, data
         self.scopes: set[str] = set()
         self.batches: list[int] = []
-        self.probes = 0
         self.pings = 0
+        self.limits: dict[str, int] = {}  # what it tells of itself
         self.came: SimpleQueue[str] = SimpleQueue()
         self.refuses: Callable[[str], bool] = lambda _data: False
         self.fails: Exception | None = None  # raised when all was taken, as if the answers had not come
@@ -36,18 +36,15 @@ class Scripted:
         self.scopes.add(once)
         for event, data, id in given:
             if self.refuses(data):
-                on_refused(Refused(f"{id} publish --confirm --once={once} {event} {data}", f"no-{data}"))
+                on_refused(Refused(f"{id} publish --confirm --once={once} {event} {data}", f"no-{data[:9]}"))
             else:
                 self.taken.setdefault(id, (event, data))
                 self.came.put(data)
         if self.fails:
             raise self.fails
 
-    def publish(self, event: str, *, once: str) -> None:
-        assert event == PROBE
-        self.probes += 1
-        if self.refuses(""):
-            raise Refused(f"p publish --confirm --once={once} {event} ", "full")
+    def stats(self) -> dict[str, int]:
+        return self.limits
 
     def ping(self) -> None:
         self.pings += 1

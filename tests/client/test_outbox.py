@@ -3,6 +3,7 @@
 What the broker answers is scripted here; `test_outbox_relay.py` has a real one.
 """
 
+import random
 import re
 import sqlite3
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from mqks.client import outbox as module
 from mqks.client.errors import Refused
-from mqks.client.outbox import MARKS, Outbox, ParamStyle
+from mqks.client.outbox import LONGEST_LINE, MARKS, Outbox, ParamStyle
 from mqks.names import is_name
 from tests.client.outboxes import Scripted, add_all, database, left, path, scripted
 
@@ -75,6 +76,7 @@ def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
 # Databases
 
 
+BAD = "bad " * (LONGEST_LINE // 4)  # no broker takes it, unless it says so
 TO_SQLITE: dict[ParamStyle, tuple[type, str, str]] = {
     "qmark": (tuple, r"\?", "?"),
     "numeric": (tuple, r":(\d+)", r"?\1"),
@@ -116,14 +118,14 @@ def test_every_paramstyle(
     place = "somedb.deep.connections" if told == "by the module" else "nowhere"
     connection = type("Connection", (Foreign,), {"__module__": place})(database, style)
     outbox = Outbox("main.elsewhere", paramstyle=style if told == "by the user" else None)
-    scripted.refuses = "bad".__eq__
+    scripted.refuses = BAD.__eq__
     outbox.create(connection)
-    for data in ("good", "bad", "'%s' ? :1 %(v1)s"):
+    for data in ("good", BAD, "'%s' ? :1 %(v1)s"):
         outbox.add(connection, "e", data)
     connection.commit()
     assert outbox.flush(connection, scripted.client) == 2
     assert scripted.data == ["good", "'%s' ? :1 %(v1)s"]
-    assert [(row.data, row.error) for row in outbox.failed(connection)] == [("bad", "error no-bad")]
+    assert [(row.data, row.error) for row in outbox.failed(connection)] == [(BAD, "error no-bad bad b")]
     assert outbox.retry(connection) == 1
 
 
@@ -169,11 +171,13 @@ def test_a_row_that_is_refused_is_set_aside_with_its_error_and_others_go_on(
     database: sqlite3.Connection, scripted: Scripted, caplog: pytest.LogCaptureFixture
 ) -> None:
     outbox = Outbox(batch=2)
-    ids = add_all(outbox, database, "a", "bad", "b", "worse", "c")
-    scripted.refuses = lambda data: data in ("bad", "worse")
+    bad, worse = BAD, "worse" + BAD
+    ids = add_all(outbox, database, "a", bad, "b", worse, "c")
+    scripted.refuses = lambda data: data in (bad, worse)
     assert outbox.flush(database, scripted.client) == 3
     assert scripted.data == ["a", "b", "c"]
-    assert outbox.failed(database) == [(ids[1], "e", "bad", "error no-bad"), (ids[3], "e", "worse", "error no-worse")]
+    errors = "error no-bad bad b", "error no-worsebad "
+    assert outbox.failed(database) == [(ids[1], "e", bad, errors[0]), (ids[3], "e", worse, errors[1])]
     assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == [ids[1], ids[3]]
     assert outbox.flush(database, scripted.client) == 0
     scripted.refuses = lambda _data: False
@@ -190,7 +194,7 @@ def test_a_broker_that_takes_nothing_is_not_the_fault_of_the_rows(
     outbox = Outbox()
     add_all(outbox, database, "a", "b")
     scripted.refuses = lambda data: data != "a"  # it became full after that
-    with pytest.raises(Refused, match="error full"):
+    with pytest.raises(Refused, match="error no-b"):
         outbox.flush(database, scripted.client)
     assert left(database) == [("b", None)]
     scripted.refuses = lambda _data: False
@@ -198,12 +202,34 @@ def test_a_broker_that_takes_nothing_is_not_the_fault_of_the_rows(
     assert scripted.data == ["a", "b"]
 
 
-def test_what_is_refused_only_for_a_moment_is_published(database: sqlite3.Connection, scripted: Scripted) -> None:
+def test_however_often_and_whichever_a_broker_refuses_none_is_blamed(
+    database: sqlite3.Connection, scripted: Scripted
+) -> None:
+    outbox, rng = Outbox(batch=3), random.Random(5)
+    ids = add_all(outbox, database, *(str(number) * 1000 for number in range(9)))
+    scripted.refuses = lambda _data: rng.random() < 0.8
+    while left(database):
+        try:
+            outbox.flush(database, scripted.client)
+        except Refused:
+            assert outbox.failed(database) == []
+    assert sorted(scripted.taken) == ids
+
+
+@pytest.mark.parametrize("told", [None, 2000])
+def test_only_a_line_that_is_too_long_is_set_aside(
+    database: sqlite3.Connection, scripted: Scripted, told: int | None
+) -> None:
+    """Also while the broker takes nothing at all, and to the byte."""
     outbox = Outbox()
-    add_all(outbox, database, "a", "b")
-    scripted.refuses = lambda data: data == "a" and not scripted.probes
-    assert outbox.flush(database, scripted.client) == 2
-    assert scripted.data == ["b", "a"] and left(database) == []
+    scripted.limits = {"max_line": told} if told else {}
+    longest = (told or LONGEST_LINE) - len("0" * 36 + " publish --confirm --once=outbox e ")
+    fits, too_long = "é" + "f" * (longest - 2), "é" + "t" * (longest - 1)
+    add_all(outbox, database, "a", too_long, fits)
+    scripted.refuses = lambda _data: True
+    with pytest.raises(Refused, match="error no-a"):
+        outbox.flush(database, scripted.client)
+    assert left(database) == [("a", None), (too_long, "error no-étttttttt"), (fits, None)]
 
 
 @pytest.mark.parametrize(
@@ -217,8 +243,90 @@ def test_rows_of_others_that_are_no_messages_are_set_aside(
         database.execute("INSERT INTO mqks_outbox (id, event, data) VALUES (?, ?, ?)", (id, event, data))
         database.execute("INSERT INTO mqks_outbox (id, event, data) VALUES ('z', 'e', 'good')")
     assert outbox.flush(database, scripted.client) == 1
-    assert scripted.taken == {"z": ("e", "good")} and not scripted.probes
+    assert scripted.taken == {"z": ("e", "good")}
     assert [row[:3] for row in outbox.failed(database)] == [(id, event, data)]
+
+
+LOOSE = "CREATE TABLE mqks_outbox (id, event, data, error)"  # a table of others, which takes anything
+
+
+@pytest.mark.parametrize(
+    ("id", "event", "data", "fault"),
+    [
+        (b"1", "e", "", "id is bytes"),
+        (1, "e", "", "id is int"),
+        (None, "e", "", "id is NULL"),
+        ("1", b"e", "", "event is bytes"),
+        ("1", 2.5, "", "event is float"),
+        ("1", None, "", "event is NULL"),
+        ("1", "e", b"d", "data is bytes"),
+        ("1", "e", 3, "data is int"),
+        ("1", "e", None, "data is NULL"),
+    ],
+)
+def test_what_is_no_text_is_set_aside_and_others_go_on(
+    database: sqlite3.Connection, scripted: Scripted, id: Any, event: Any, data: Any, fault: str
+) -> None:
+    outbox = Outbox(batch=2)
+    with database:
+        database.executescript("DROP TABLE mqks_outbox;" + LOOSE)
+        row = "INSERT INTO mqks_outbox (id, event, data) VALUES (?, ?, ?)"
+        database.executemany(row, [("z1", "e", "good"), (id, event, data), ("z2", "e", "too")])
+    assert outbox.flush(database, scripted.client) == 2
+    assert scripted.data == ["good", "too"]
+    assert outbox.failed(database) == [(id, event, data, f"{fault}, and has to be text")]
+    with database:
+        assert outbox.retry(database) == 1
+        database.execute("UPDATE mqks_outbox SET id = 'z3', event = 'e', data = 'now'")
+    assert outbox.flush(database, scripted.client) == 1
+    assert scripted.data == ["good", "too", "now"]
+
+
+class Unhashable(Foreign):
+    """A driver that answers blobs as bytearrays."""
+
+    def cursor(self) -> "Unhashable":
+        return Unhashable(self._real.cursor(), self._style)
+
+    def fetchall(self) -> list[list[Any]]:
+        rows = self._real.fetchall()
+        return [[bytearray(value) if isinstance(value, bytes) else value for value in row] for row in rows]
+
+
+def test_values_that_cannot_be_keys_are_set_aside_too(database: sqlite3.Connection, scripted: Scripted) -> None:
+    outbox = Outbox(paramstyle="qmark")
+    with database:
+        database.execute("INSERT INTO mqks_outbox (id, event, data) VALUES (x'31', x'31', x'31')")
+    add_all(outbox, database, "good")
+    assert outbox.flush(Unhashable(database, "qmark"), scripted.client) == 1
+    assert [row.error for row in outbox.failed(database)] == ["id is bytearray, and has to be text"]
+
+
+def test_a_row_that_is_not_found_by_its_id_is_an_error_and_no_endless_loop(
+    database: sqlite3.Connection, scripted: Scripted
+) -> None:
+    outbox = Outbox(batch=1)
+    add_all(outbox, database, "a")
+    database.text_factory = bytes
+    with pytest.raises(LookupError, match="id is bytes, and has to be text"):
+        outbox.flush(database, scripted.client)
+    database.text_factory = str
+    assert outbox.flush(database, scripted.client) == 1
+
+
+def test_text_that_is_not_utf_8_cannot_be_read_from_sqlite(database: sqlite3.Connection, scripted: Scripted) -> None:
+    """Unless its user says how; the page shows it."""
+    outbox = Outbox()
+    with database:
+        database.execute("INSERT INTO mqks_outbox (id, event, data) VALUES ('1', 'e', CAST(x'ff' AS TEXT))")
+    add_all(outbox, database, "good")
+    with pytest.raises(sqlite3.OperationalError, match="decode to UTF-8"):
+        outbox.flush(database, scripted.client)
+    assert not scripted.taken
+    database.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+    assert outbox.flush(database, scripted.client) == 1
+    (failed,) = outbox.failed(database)
+    assert failed.id == "1" and failed.error.startswith("an outbox holds UTF-8 only")
 
 
 def test_while_the_broker_is_away_nothing_is_given_to_the_client(

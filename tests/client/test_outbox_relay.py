@@ -17,8 +17,8 @@ import pytest
 
 import mqks
 from mqks.client import outbox as module
-from mqks.client.errors import ConnectionLost
-from mqks.client.outbox import Outbox
+from mqks.client.errors import ConnectionLost, Refused
+from mqks.client.outbox import LONGEST_LINE, Outbox
 from mqks.testing import Broker, broker
 from tests.client.both import PATIENCE
 from tests.client.outboxes import Scripted, add_all, database, left, path, scripted
@@ -120,6 +120,23 @@ def test_a_relay_goes_on_when_the_database_or_the_broker_fails(
     assert caplog.text.count("no route") == 1  # the same is not said twice
 
 
+def test_a_relay_that_fails_stops_at_once(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    for word in ("FIRST_WAIT", "LONGEST_WAIT"):
+        monkeypatch.setattr(module, word, 600.0)
+    stop, failed = threading.Event(), threading.Event()
+
+    def connect() -> sqlite3.Connection:
+        failed.set()
+        raise OSError("no route to the database")
+
+    relay = threading.Thread(target=Outbox().relay, args=(connect, scripted.client, stop))
+    relay.start()
+    assert failed.wait(PATIENCE)
+    stop.set()
+    relay.join(PATIENCE)
+    assert not relay.is_alive()
+
+
 def wait_until(condition: Callable[[], bool]) -> bool:
     until = time.monotonic() + PATIENCE
     while not condition():
@@ -129,14 +146,17 @@ def wait_until(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def test_a_relay_ends_with_its_client(path: Path, database: sqlite3.Connection, running: Broker) -> None:
+@pytest.mark.parametrize("rows", [[], ["a"]])
+def test_a_relay_ends_with_its_client(
+    path: Path, database: sqlite3.Connection, running: Broker, rows: list[str]
+) -> None:
     outbox = Outbox()
-    add_all(outbox, database, "a")
+    add_all(outbox, database, *rows)
     mq = mqks.Client(running.url)
     mq.close()
     with pytest.raises(ConnectionLost, match="closed"):
         outbox.relay(lambda: sqlite3.connect(path), mq)
-    assert left(database) == [("a", None)]
+    assert left(database) == [(row, None) for row in rows]
 
 
 # With a real broker
@@ -149,14 +169,49 @@ def received(consumer: mqks.Consumer, count: int) -> list[str]:
     return [message.id for message in messages if message]
 
 
-def test_a_line_that_is_too_long_does_not_hold_up_the_others(database: sqlite3.Connection) -> None:
+def test_a_line_that_is_too_long_does_not_hold_up_the_others(database: sqlite3.Connection, running: Broker) -> None:
+    """By one byte, as the broker counts."""
     outbox = Outbox()
-    add_all(outbox, database, "a", "b" * 5000, "c")
-    with broker(max_line="4K") as made, mqks.connect(made.url) as mq, mq.consume("q", ["e"]) as consumer:
+    longest = LONGEST_LINE - len("0" * 36 + " publish --confirm --once=outbox e ")
+    ids = add_all(outbox, database, "a", "b" * (longest + 1), "c" * longest)
+    with mqks.connect(running.url) as mq, mq.consume("q", ["e"]) as consumer:
         assert outbox.flush(database, mq) == 2
-        assert [message.data for message in (consumer.get(PATIENCE), consumer.get(PATIENCE)) if message] == ["a", "c"]
+        assert received(consumer, 2) == [ids[0], ids[2]]
     (failed,) = outbox.failed(database)
-    assert failed.data == "b" * 5000 and re.fullmatch(r"error \d{20}\w{4}", failed.error)
+    assert failed.id == ids[1] and re.fullmatch(r"error \d{20}\w{4}", failed.error)
+
+
+def test_a_full_broker_that_is_slowly_emptied_gets_every_row(
+    path: Path, database: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that also consumes is refused, again and again, where another one would be slowed down."""
+    monkeypatch.setattr(module, "LONGEST_WAIT", 0.05)
+    outbox = Outbox()
+    with broker(max_memory="16M") as made, mqks.connect(made.url) as mq, mqks.connect(made.url) as other:
+        own = mq.consume("own", ["own"]).ready()
+        mq.rebind("q", ["e"])
+        fillers = fill(mq)
+        ids = add_all(outbox, database, *(str(number) * 50_000 for number in range(100, 160)))
+        with relaying(outbox, lambda: sqlite3.connect(path), mq), other.consume("q", manual_ack=True) as consumer:
+            assert wait_until(lambda: "the broker refused" in caplog.text)
+            taken: list[str] = []
+            while len(taken) < fillers + len(ids):
+                message = consumer.get(PATIENCE)
+                assert message and message.ack(confirm=True)
+                taken.append(message.id)
+            assert wait_until(lambda: left(database) == [])
+        assert sorted(taken[fillers:]) == ids
+        own.delete()
+
+
+def fill(mq: mqks.Client) -> int:
+    """How many messages it takes until the broker is full."""
+    for number in range(1000):
+        try:
+            mq.publish("e", "f" * 100_000, confirm=True)
+        except Refused:
+            return number
+    raise AssertionError("it is never full")
 
 
 def test_several_relays_at_once_while_the_broker_is_restarted(

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mqks.testing import broker
+
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +84,38 @@ def test_a_client_is_connected_and_comes_back(users: pytest.Pytester) -> None:
         """
     )
     users.runpytest_subprocess(*BY_NAME).assert_outcomes(passed=2)
+
+
+def test_sevx_and_the_functions_follow_from_broker_to_broker(
+    users: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have one connection per process, here to begin with one to a broker that is none of the tests'."""
+    with broker() as elsewhere:
+        monkeypatch.setenv("MQKS_URL", elsewhere.url)
+        users.makepyfile(
+            """
+            import queue
+
+            import pytest
+            import sevx
+            from mqks.client import functions
+
+            functions.ping()
+            sevx._ping()
+
+            @pytest.mark.parametrize("number", [1, 2])
+            def test_it(mqks_broker, mqks_client, number):
+                seen = queue.Queue()
+                sevx.on({"obj": "user"}, queue="seen", wait=True)(seen.put)
+                functions.consume("q", ["e"], seen.put, confirm=True)
+                assert set(mqks_client.stats()["queues"]) == {"seen", "q"}
+                sevx.send({"obj": "user"})
+                assert seen.get(timeout=10).content.obj == "user"
+                functions.publish("e", "d", confirm=True)
+                assert seen.get(timeout=10)["data"] == "d"
+            """
+        )
+        users.runpytest_subprocess(*BY_NAME).assert_outcomes(passed=2)
 
 
 def test_a_broker_that_failed_fails_the_test(users: pytest.Pytester) -> None:

@@ -116,6 +116,7 @@ class StateView(View):
         "errors": "requests answered with an error so far",
         "position": "the position of the next message in the log",
         "memory": "bytes taken for messages, queues and buffers",
+        "max_line": "the longest line that is taken, in bytes",
     }
 
     def __init__(self, broker: Operations) -> None:
@@ -134,6 +135,7 @@ class StateView(View):
         self.errors = broker.errors
         self.position = core.position
         self.memory = core.used
+        self.max_line = core.max_line
 
     # What takes time to make is made once per view: an expression may ask for it in a loop.
 

@@ -25,7 +25,7 @@ from mqks.names import is_event, is_name
 
 log = logging.getLogger("mqks.client.outbox")
 
-PROBE = "outbox.probe"  # an event that shows whether the broker takes anything at all
+LONGEST_LINE = 1 << 20  # bytes that a broker takes, unless it tells another number
 LONGEST_ID = 64  # characters
 LARGEST_BATCH = 999  # values that any SQLite takes in one statement
 FIRST_WAIT = 0.02  # seconds until a relay with nothing to do looks again; then twice that, and so on
@@ -51,6 +51,7 @@ ADD = "INSERT INTO {table} (id, event, data) VALUES (?, ?, ?)"
 NEXT = "SELECT id, event, data FROM {table} WHERE error IS NULL ORDER BY id LIMIT {batch}"
 DELETE = "DELETE FROM {table} WHERE id IN ({marks})"
 FAIL = "UPDATE {table} SET error = ? WHERE id = ?"
+FAIL_NULL = "UPDATE {table} SET error = ? WHERE id IS NULL"
 FAILED = "SELECT id, event, data, error FROM {table} WHERE error IS NOT NULL ORDER BY id"
 RETRY = "UPDATE {table} SET error = NULL WHERE error IS NOT NULL"
 
@@ -64,15 +65,19 @@ class Connection(Protocol):
 
 
 class Row(NamedTuple):
-    id: str
-    event: str
-    data: str
+    """All text, if `add` has written it; others may write what they like."""
+
+    id: Any
+    event: Any
+    data: Any
 
 
 class FailedRow(NamedTuple):
-    id: str
-    event: str
-    data: str
+    """As it stands in the table: where something is no text, that is the error."""
+
+    id: Any
+    event: Any
+    data: Any
     error: str
 
 
@@ -119,11 +124,11 @@ class Outbox:
 
         Data is as in `publish`, and has to be UTF-8.
         """
-        row = Row(self._ids(), event, to_text(data))
+        row = Row(id := self._ids(), event, to_text(data))
         if fault := _fault(row):
             raise ValueError(fault)
         self._execute(connection, ADD, *row)
-        return row.id
+        return id
 
     def notify(self) -> None:
         """Wakes the relays of this object: the caller has committed something, or wants them to stop."""
@@ -148,26 +153,29 @@ class Outbox:
         Whatever fails is tried again, on a new connection to the database. Only a client that was closed ends it.
         """
         connection: Connection | None = None
+        stop = stop or threading.Event()
         wait, told = FIRST_WAIT, ""
         try:
-            while stop is None or not stop.is_set():
-                seen, read, longest = self._notes, 0, self.poll
+            while not stop.is_set():
+                seen = self._notes
                 try:
                     if connection is None:
                         connection = connect()
                     with self._turn:
                         read, _ = self._round(connection, mq)
-                    told = ""
+                    if not read and not mq.connected:
+                        mq.ping()  # raises, if it was closed; else it waits for the broker, as a row would
+                    told, wait = "", FIRST_WAIT if read else min(2 * wait, self.poll)
+                    if not read:
+                        self._wait(seen, wait)
                 except ConnectionLost:
                     raise
                 except Exception as error:  # of the broker or of any database
                     if told != (told := f"{type(error).__name__}: {error}"):
                         log.warning("the outbox %s waits and tries again: %s", self.table, told)
                     _close(connection)
-                    connection, longest = None, LONGEST_WAIT
-                wait = FIRST_WAIT if read else min(2 * wait, longest)
-                if not read:
-                    self._wait(seen, wait)
+                    connection, wait = None, min(2 * wait, LONGEST_WAIT)
+                    stop.wait(wait)  # whatever is added meanwhile
         finally:
             _close(connection)
 
@@ -194,14 +202,23 @@ class Outbox:
             return 0, 0
         if not mq.connected:
             mq.ping()  # waits for the broker, and buffers nothing meanwhile
-        faults = {row.id: fault for row in rows if (fault := _fault(row))}
-        refused = self._publish(connection, mq, [row for row in rows if row.id not in faults])
+        checked = [(row, _fault(row)) for row in rows]
+        faults = [(row.id, fault) for row, fault in checked if fault]
+        messages = [row for row, fault in checked if not fault]
+        refused = self._publish(connection, mq, messages)
+        too_long: list[Row] = []
         if refused:
-            # Is it the rows, or is the broker full? Then this raises, and no row is blamed for it.
-            mq.publish(PROBE, once=self.scope)
-            refused = self._publish(connection, mq, [row for row in rows if row.id in refused])
-        self._fail(connection, faults | {id: f"error {error.error_id}" for id, error in refused.items()})
-        return len(rows), len(rows) - len(faults) - len(refused)
+            # Which can never be taken? A broker that is full refuses any row, for as long as it is.
+            longest = mq.stats().get("max_line", LONGEST_LINE)
+            too_long = [row for row in messages if row.id in refused and self._length(row) > longest]
+        self._fail(connection, faults + [(row.id, f"error {refused.pop(row.id).error_id}") for row in too_long])
+        if refused:
+            raise next(iter(refused.values()))
+        return len(rows), len(messages) - len(too_long)
+
+    def _length(self, row: Row) -> int:
+        """Of its line, as the broker counts it."""
+        return len(f"{row.id} publish --confirm --once={self.scope} {row.event} {row.data}".encode())
 
     def _publish(self, connection: Connection, mq: Client, rows: Sequence[Row]) -> dict[str, Refused]:
         """Publish and delete; answers those that were refused. What was taken is deleted before anything else, since
@@ -214,12 +231,18 @@ class Outbox:
             connection.commit()
         return refused
 
-    def _fail(self, connection: Connection, faults: dict[str, str]) -> None:
-        for id, fault in faults.items():
-            self._execute(connection, FAIL, fault, id)
-            log.error("message %s of the outbox %s cannot be published and is set aside: %s", id, self.table, fault)
+    def _fail(self, connection: Connection, faults: Sequence[tuple[Any, str]]) -> None:
+        """Set rows aside. One that is not found by its id would be read again at once, and again: better to wait."""
+        lost = ""
+        for id, fault in faults:
+            if self._execute(connection, *((FAIL_NULL, fault) if id is None else (FAIL, fault, id))) == 0:
+                lost = f"a row cannot be set aside, since none is found by its id {id!r}: {fault}"
+            else:
+                log.error("message %s of the outbox %s cannot be published and is set aside: %s", id, self.table, fault)
         if faults:
             connection.commit()
+        if lost:
+            raise LookupError(lost)
 
     # SQL
 
@@ -231,7 +254,7 @@ class Outbox:
         finally:
             cursor.close()
 
-    def _execute(self, connection: Connection, sql: str, *values: str) -> Any:
+    def _execute(self, connection: Connection, sql: str, *values: Any) -> Any:
         """Answers how many rows it was."""
         cursor = connection.cursor()
         try:
@@ -241,10 +264,10 @@ class Outbox:
         finally:
             cursor.close()
 
-    def _filled(self, sql: str, values: Sequence[str] = ()) -> str:
+    def _filled(self, sql: str, values: Sequence[Any] = ()) -> str:
         return sql.format(table=self.table, batch=self.batch, marks=", ".join("?" * len(values)))
 
-    def _written(self, connection: Connection, sql: str, values: Sequence[str]) -> tuple[str, tuple[Any, ...]]:
+    def _written(self, connection: Connection, sql: str, values: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
         """Text and values as the connection wants them."""
         if not values:
             return sql, ()
@@ -272,6 +295,9 @@ class _Ids:
 
 def _fault(row: Row) -> str:
     """What keeps a row from being a line of the protocol; others than `add` may have written it."""
+    for column, value in zip(Row._fields, row, strict=True):
+        if not isinstance(value, str):
+            return f"{column} is {'NULL' if value is None else type(value).__name__}, and has to be text"
     try:
         to_text(row.data).encode()
         if not is_event(row.event.encode()):

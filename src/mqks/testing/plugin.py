@@ -1,5 +1,8 @@
-"""The pytest plugin: a broker as a fixture. It touches MQKS_URL during a test, and nothing else of the process."""
+"""The pytest plugin: a broker as a fixture. During a test it touches MQKS_URL, and around it the connections that a
+process has one of, made at the first MQKS_URL that they met; nothing else of the process.
+"""
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,13 +13,24 @@ from mqks import testing
 if TYPE_CHECKING:
     from mqks import Client
 
+ONE_PER_PROCESS = ("sevx", "mqks.client.functions")
+
+
+def disconnect() -> None:
+    """Whatever was used of them connects anew, to the MQKS_URL of then."""
+    for name in ONE_PER_PROCESS:
+        if module := sys.modules.get(name):
+            module.disconnect()
+
 
 @pytest.fixture
 def mqks_broker() -> Iterator["testing.Broker"]:
-    """A broker of the test's own, in memory; `mqks.connect()` finds it by MQKS_URL."""
+    """A broker of the test's own, in memory; `mqks.connect()` and sevx find it by MQKS_URL."""
     with testing.broker() as broker, pytest.MonkeyPatch.context() as patch:
+        disconnect()
         patch.setenv("MQKS_URL", broker.url)
         yield broker
+        disconnect()
 
 
 @pytest.fixture(scope="session")
