@@ -140,7 +140,7 @@ class AsyncClient:
         self._driver = AsyncDriver(self.address, self._options)
         self._session = self._driver.session
         self._out = self._session.out
-        self._piece = min(PIECE, self._options.max_buffer)
+        self._piece = self._out.most = min(PIECE, self._options.max_buffer)
 
     async def start(self) -> Self:
         """Returns when the connection stands."""
@@ -179,7 +179,7 @@ class AsyncClient:
     ) -> str:
         """Answers the message's id. Without confirm it is buffered; with it, it is safe when this returns."""
         out = self._out
-        if not (confirm or once or id) and out.size < self._piece and (sent := out.publish(event, data)):
+        if not (confirm or once or id) and (sent := out.publish(event, data)):
             if not self._driver.flushing:
                 self._driver.flush_soon()
             return sent

@@ -147,7 +147,7 @@ class Client:
         self._driver = BlockingDriver(self.address, self._options)
         self._session = self._driver.session
         self._out = self._session.out
-        self._piece = min(PIECE, self._options.max_buffer)
+        self._piece = self._out.most = min(PIECE, self._options.max_buffer)
         atexit.register(self.close)
 
     def close(self, timeout: float | None = None) -> None:
@@ -182,7 +182,7 @@ class Client:
     ) -> str:
         """Answers the message's id. Without confirm it is buffered; with it, it is safe when this returns."""
         out, driver = self._out, self._driver
-        if not (confirm or once or id) and out.size < self._piece and (sent := out.publish(event, data)):
+        if not (confirm or once or id) and (sent := out.publish(event, data)):
             if driver.due == NEVER:
                 driver.nudge()
             return sent

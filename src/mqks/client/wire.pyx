@@ -14,6 +14,7 @@ from libc.string cimport memchr, memcmp, memcpy, memmove
 import secrets
 
 cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
     object PyUnicode_New(Py_ssize_t size, Py_UCS4 most)
     void* PyUnicode_1BYTE_DATA(object text)
     bint PyUnicode_IS_ASCII(object text)
@@ -126,14 +127,16 @@ cdef class Lines:
     cdef Py_ssize_t head                # so many bytes of the buffer were sent
     cdef Py_ssize_t tail
     cdef readonly uint64_t unconfirmed  # publishes without confirm that were ever put here
+    cdef public Py_ssize_t most         # bytes that may wait; more has to be looked at first
     cdef public bint shut               # nothing is to be put here any more
     cdef readonly bint held             # somebody is amid something
     cdef Ids own_ids
     cdef object new_id
     cdef set known                      # events whose names were found good
 
-    def __init__(self, new_id):
+    def __init__(self, new_id, most=PY_SSIZE_T_MAX):
         self.new_id = new_id
+        self.most = most
         self.own_ids = new_id if type(new_id) is Ids else None
         self.known = set()
 
@@ -212,7 +215,8 @@ cdef class Lines:
         """Put a publish without confirm; answers its id, or None for what has to be looked at first."""
         cdef Py_ssize_t event_size, data_size
         cdef char* at
-        if (self.shut or self.held or not PyUnicode_CheckExact(event) or event not in self.known
+        if (self.shut or self.held or self.tail - self.head >= self.most
+                or not PyUnicode_CheckExact(event) or event not in self.known
                 or not PyUnicode_CheckExact(data) or not is_plain(data)):
             return None
         cdef str id = self.own_ids.make() if self.own_ids is not None else self.new_id()
