@@ -1,6 +1,6 @@
 """Sessions against the broker, simulated: one seed is one run, always the same one.
 
-    python -m tests.client.simulation --seed=17 [--trace]         replays one
+    python -m tests.client.simulation 17 [--trace]                replays one
     python -m tests.client.simulation --seeds=0:100000 --jobs=2   runs many
 
 Real sessions and a real broker meet over a fake network, a fake disk and a fake clock. For some seconds connections
@@ -8,11 +8,8 @@ stall, break and vanish, and the broker dies and comes back. Then all heals, and
 must be alive; when all is quiet, the ledger must agree with the journal.
 """
 
-import argparse
-import multiprocessing
 import random
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 
 from mqks.broker import Broker
@@ -24,6 +21,7 @@ from tests.client.network import Clock, Pipe, Wire
 from tests.client.server import Server
 from tests.client.users import Handler, Ledger, Publisher, QueuePlan, Reader, Sent
 from tests.client.witness import Ear, Witness, listening
+from tests.seeds import main
 from tests.sim.links import Violation
 
 QUEUES = (
@@ -274,52 +272,5 @@ class Simulation:
         raise Violation("it does not come to rest")
 
 
-def failure(seed: int) -> tuple[int, str]:
-    """The seed, and why it fails: empty if it does not."""
-    try:
-        Simulation(seed).run()
-    except Exception as error:
-        return seed, f"{type(error).__name__}: {error}"
-    return seed, ""
-
-
-def replay(seed: int, *, trace: bool) -> bool:
-    try:
-        Simulation(seed, print if trace else None).run()
-    except Exception:
-        traceback.print_exc(file=sys.stdout)
-        return False
-    print(f"seed {seed} holds")
-    return True
-
-
-def run(seeds: range, jobs: int, most: int) -> bool:
-    failed = 0
-    with multiprocessing.Pool(jobs) as pool:
-        for done, (seed, reason) in enumerate(pool.imap(failure, seeds, 20), 1):
-            if reason:
-                failed += 1
-                print(f"{reason[:500]}\n  python -m tests.client.simulation --seed={seed} --trace")
-            if done % 1000 == 0 or done == len(seeds):
-                print(f"{done:,} of {len(seeds):,} seeds, {failed} failed", flush=True)
-            if failed == most:
-                break
-    return not failed
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.client.simulation", description="Sessions, simulated.")
-    parser.add_argument("--seed", type=int, help="replay this one")
-    parser.add_argument("--trace", action="store_true", help="print every step of it")
-    parser.add_argument("--seeds", default="0:1000", metavar="FIRST:END", help="run these (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to share them (default: 1)")
-    parser.add_argument("--most", type=int, default=10, metavar="N", help="give up after N failures (default: 10)")
-    options = parser.parse_args()
-    if options.seed is not None:
-        return 0 if replay(options.seed, trace=options.trace) else 1
-    first, end = map(int, options.seeds.split(":"))
-    return 0 if run(range(first, end), options.jobs, options.most) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Simulation, "python -m tests.client.simulation", __doc__))

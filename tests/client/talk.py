@@ -28,7 +28,7 @@ class Taken:
     def __init__(self, session: Session, quick: bool) -> None:
         self.session = session
         self.quick = quick
-        self.wanted: Wanted
+        self.wanted: Any  # a Wanted of any kind
         self.items: list[Any] = []
         self.size = 0
         self.said_ok = 0

@@ -5,7 +5,8 @@ A run that fails names its seed and the command that replays it.
 
 import pytest
 
-from tests.client.simulation import Simulation, failure
+from tests.client.simulation import Simulation
+from tests.seeds import failure
 from tests.sim.links import Violation
 
 SEEDS = 1500
@@ -17,8 +18,8 @@ SMALL_SEED = 28  # a publisher, consumers of both kinds and two histories, in so
 @pytest.mark.parametrize("part", range(PARTS))
 def test_seeds(part: int) -> None:
     for seed in range(part, SEEDS, PARTS):
-        _, reason = failure(seed)
-        assert not reason, f"{reason}\nreplay: python -m tests.client.simulation --seed={seed} --trace"
+        _, reason = failure(Simulation, seed)
+        assert not reason, f"{reason}\nreplay: python -m tests.client.simulation {seed} --trace"
 
 
 @pytest.mark.timeout(300)

@@ -85,7 +85,7 @@ class User:
         self.ledger = ledger
         self.ids: set[str] = set()  # that it had
 
-    wanted: Wanted
+    wanted: Any  # a Wanted of one kind
     name: str
 
     def ended(self, error: MqksError | None) -> None:

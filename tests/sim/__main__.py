@@ -1,79 +1,9 @@
-"""Runs seeds: `python -m tests.sim 17 --trace` replays one, `python -m tests.sim --seeds 0:100000 --jobs 2` runs many.
+"""Runs seeds: `python -m tests.sim 17 --trace` replays one, `python -m tests.sim --seeds 0:1000 --jobs 2` runs many."""
 
-A seed that fails is named with the one command that replays it; the exit code tells whether any did.
-"""
-
-import argparse
-import multiprocessing
 import sys
-import time
-import traceback
-from collections.abc import Iterator
 
+from tests.seeds import main
 from tests.sim.simulation import Simulation
 
-CHUNK = 50  # seeds that a process takes at once
-
-
-def failure(seed: int) -> tuple[int, str]:
-    """The seed, and why it fails: empty if it does not."""
-    try:
-        Simulation(seed).run()
-    except Exception as error:
-        return seed, f"{type(error).__name__}: {error}"
-    return seed, ""
-
-
-def replay(seed: int, *, trace: bool) -> bool:
-    """Does this seed hold?"""
-    try:
-        Simulation(seed, print if trace else None).run()
-    except Exception:
-        traceback.print_exc(file=sys.stdout)
-        return False
-    print(f"seed {seed} holds")
-    return True
-
-
-def results(seeds: range, jobs: int) -> Iterator[tuple[int, str]]:
-    if jobs == 1:
-        yield from map(failure, seeds)
-    else:
-        with multiprocessing.Pool(jobs) as pool:
-            yield from pool.imap(failure, seeds, CHUNK)
-
-
-def run(seeds: range, jobs: int, most: int) -> bool:
-    """Do all of these hold? Gives up after so many that do not."""
-    failed = 0
-    started = shown = time.monotonic()
-    for done, (seed, reason) in enumerate(results(seeds, jobs), 1):
-        if reason:
-            failed += 1
-            print(f"\r{reason[:500]}\n  python -m tests.sim {seed} --trace")
-        now = time.monotonic()
-        if now - shown > 1 or done == len(seeds) or failed == most:
-            shown = now
-            print(f"\r{done:,} of {len(seeds):,} seeds, {failed} failed, {done / (now - started):.0f}/s", end="")
-        if failed == most:
-            break
-    print()
-    return not failed
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("seed", type=int, nargs="?", help="replay this one")
-    parser.add_argument("--trace", action="store_true", help="print every step")
-    parser.add_argument("--seeds", default="0:1000", metavar="FIRST:END", help="run these (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to share them (default: 1)")
-    parser.add_argument("--most", type=int, default=10, metavar="N", help="give up after N failures (default: 10)")
-    options = parser.parse_args()
-    if options.seed is not None:
-        return 0 if replay(options.seed, trace=options.trace) else 1
-    first, end = map(int, options.seeds.split(":"))
-    return 0 if run(range(first, end), options.jobs, options.most) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Simulation, "python -m tests.sim", __doc__))

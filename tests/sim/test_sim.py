@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.sim.__main__ import failure
+from tests.seeds import failure
 from tests.sim.disk import SECTOR, FakeDisk, Killed
+from tests.sim.simulation import Simulation
 
 SEEDS = 2400
 PARTS = 6
@@ -20,7 +21,7 @@ PARTS = 6
 @pytest.mark.parametrize("part", range(PARTS))
 def test_seeds(part: int) -> None:
     for seed in range(part, SEEDS, PARTS):
-        _, reason = failure(seed)
+        _, reason = failure(Simulation, seed)
         assert not reason, f"{reason}\nreplay: python -m tests.sim {seed} --trace"
 
 

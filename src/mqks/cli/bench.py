@@ -6,8 +6,8 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from mqks.cli.command import Command, amount, seconds, show_size
-from mqks.cli.connection import add_json, add_url, apart, broker
+from mqks.cli.command import Command, add_json, amount, seconds, show_size
+from mqks.cli.connection import add_url, apart, broker
 from mqks.cli.output import as_json, complain
 
 if TYPE_CHECKING:

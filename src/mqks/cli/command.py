@@ -74,6 +74,10 @@ def by_ctrl_c(error: BaseException | None) -> bool:
 # ── arguments ──
 
 
+def add_json(parser: argparse.ArgumentParser, about: str = "for programs: one JSON object per line") -> None:
+    parser.add_argument("--json", action="store_true", help=about)
+
+
 def place(text: str) -> int | str | datetime:
     """A position, a time, or earliest or latest."""
     if text in ("earliest", "latest"):
@@ -119,20 +123,20 @@ def perhaps_seconds(text: str) -> bool | float:
 
 
 def queue(text: str) -> str:
-    if not is_name(text.encode("utf-8", "surrogateescape")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a queue: no spaces or TABs, and no -- or {{ in front")
-    return text
+    return _named("a queue", is_name, text)
 
 
 def event(text: str) -> str:
-    if not is_event(text.encode("utf-8", "surrogateescape")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an event: no spaces or TABs, and no -- or {{ in front")
-    return text
+    return _named("an event", is_event, text)
 
 
 def name(text: str) -> str:
-    if not is_name(text.encode("utf-8", "surrogateescape")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a name: no spaces or TABs, and no -- or {{ in front")
+    return _named("a name", is_name, text)
+
+
+def _named(what: str, is_good: Callable[[bytes], bool], text: str) -> str:
+    if not is_good(text.encode("utf-8", "surrogateescape")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}: no spaces or TABs, and no -- or {{ in front")
     return text
 
 

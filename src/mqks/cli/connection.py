@@ -38,10 +38,6 @@ def add_url(parser: ArgumentParser) -> None:
     parser.add_argument("--url", metavar="URL", type=address, help=about)
 
 
-def add_json(parser: ArgumentParser, about: str = "for programs: one JSON object per line") -> None:
-    parser.add_argument("--json", action="store_true", help=about)
-
-
 class _Complaints(logging.Handler):
     """What the client logs, as lines of this command."""
 

@@ -9,8 +9,19 @@ from bisect import bisect_right
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mqks.cli.command import Command, amount, event, events, note_masks, perhaps_seconds, place_in_utc, queue, some
-from mqks.cli.connection import add_json, add_url, apart, broker
+from mqks.cli.command import (
+    Command,
+    add_json,
+    amount,
+    event,
+    events,
+    note_masks,
+    perhaps_seconds,
+    place_in_utc,
+    queue,
+    some,
+)
+from mqks.cli.connection import add_url, apart, broker
 from mqks.cli.output import Messages
 
 if TYPE_CHECKING:

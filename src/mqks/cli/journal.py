@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
-from mqks.cli.command import Bar, Command, amount, place, show_size, show_time
+from mqks.cli.command import Bar, Command, add_json, amount, place, show_size, show_time
 from mqks.cli.output import as_json, table, visible
 from mqks.journal import Message, Reader, Segment
 from mqks.journal.files import ASIDE
@@ -28,13 +28,9 @@ def add_folder(parser: ArgumentParser) -> None:
     )
 
 
-def add_json(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
-
-
 def add_info(parser: ArgumentParser) -> None:
     add_folder(parser)
-    add_json(parser)
+    add_json(parser, "as JSON")
 
 
 def add_cat(parser: ArgumentParser) -> None:

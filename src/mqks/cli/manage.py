@@ -4,8 +4,8 @@ import statistics
 import time
 from argparse import ArgumentParser, Namespace
 
-from mqks.cli.command import Command, data, event, note_masks, perhaps_seconds, queue, some
-from mqks.cli.connection import add_json, add_url, broker
+from mqks.cli.command import Command, add_json, data, event, note_masks, perhaps_seconds, queue, some
+from mqks.cli.connection import add_url, broker
 from mqks.cli.output import as_json, complain, counted, in_utf8, visible
 
 # ── rebind ──

@@ -8,8 +8,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from mqks.cli.command import Bar, Command, data, event, name, name_or_nothing, wrong_with
-from mqks.cli.connection import add_json, add_url, broker
+from mqks.cli.command import Bar, Command, add_json, data, event, name, name_or_nothing, wrong_with
+from mqks.cli.connection import add_url, broker
 from mqks.cli.output import as_json, complain, counted, in_utf8
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import Any
 
-from mqks.cli.command import Command, show_duration, show_size
-from mqks.cli.connection import add_json, add_url, broker
+from mqks.cli.command import Command, add_json, show_duration, show_size
+from mqks.cli.connection import add_url, broker
 from mqks.cli.output import BOLD, RED, as_json, counted, has_colours, paint, print_lines, queue_fields, table, visible
 
 FSYNC = {

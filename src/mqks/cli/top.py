@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mqks.cli.command import Command, seconds, show_duration, show_size, some
-from mqks.cli.connection import add_json, add_url, broker
+from mqks.cli.command import Command, add_json, seconds, show_duration, show_size, some
+from mqks.cli.connection import add_url, broker
 from mqks.cli.output import BOLD, as_json, counted, cut, has_colours, paint, print_lines, queue_fields, table
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from mqks.client import verbs
 from mqks.client.address import find_address
 from mqks.client.aio_driver import AsyncDriver, resolve
 from mqks.client.aio_stream import Answers, Stream
+from mqks.client.consumer import BaseConsumer
 from mqks.client.errors import ConnectionLost, MqksError, Refused
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
 from mqks.client.session import Done, log
 from mqks.client.verbs import PIECE, WINDOW, Outgoing, Place
-from mqks.client.wanted import WantedConsumer, WantedReceiver
 from mqks.client.wire import Message
 
 
@@ -41,28 +41,11 @@ class AsyncMessage(Message):
         return self.stream.settle(self, "reject", confirm)
 
 
-class AsyncConsumer:
+class AsyncConsumer(BaseConsumer[Awaitable[bool]]):
     """Iterate over it for messages. It is a consumer until it is deleted, or until nobody holds it any more."""
 
-    def __init__(
-        self, driver: AsyncDriver, wanted: WantedConsumer | WantedReceiver, stream: Stream[AsyncMessage]
-    ) -> None:
-        self._driver = driver
-        self._wanted = wanted
-        self._manual_ack = wanted.manual_ack
-        self._stream = stream
-
-    @property
-    def queue(self) -> str:
-        return self._wanted.queue
-
-    def __repr__(self) -> str:
-        return f"<mqks.AsyncConsumer of {self.queue}>"
-
-    @property
-    def events(self) -> list[str]:
-        """Of the queue, as given or as last told by the broker; a receiver has a pattern instead."""
-        return sorted({*self._wanted.events, *self._wanted.add_events})
+    _driver: AsyncDriver
+    _stream: Stream[AsyncMessage]
 
     async def ready(self) -> Self:
         """Waits until the broker has said ok."""
@@ -94,23 +77,11 @@ class AsyncConsumer:
         except StopAsyncIteration:
             raise ConnectionLost(f"the consumer of {self.queue} has ended") from None
 
-    def ack_all(self, confirm: bool = False) -> Awaitable[bool]:
-        """All messages that were taken from it and not settled."""
-        return self._stream.settle_taken("ack", confirm)
-
-    def reject_all(self, confirm: bool = False) -> Awaitable[bool]:
-        return self._stream.settle_taken("reject", confirm)
-
     async def delete_queue(self) -> None:
         """Delete the queue, and with it this consumer; what was delivered can still be taken."""
         request = self._wanted.delete_queue()
         self._driver.session.delete_queue(self.queue)
         await self._driver.ask(request)
-
-    def delete(self) -> None:
-        """No consumer any more: what was not acked goes back to the queue. Without manual ack, what has come can still
-        be taken; then the iteration ends."""
-        self._stream.leave()
 
     async def __aenter__(self) -> Self:
         return await self.ready()

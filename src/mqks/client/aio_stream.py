@@ -1,16 +1,14 @@
 """What coroutines wait for: messages and records as they come, and answers to many requests."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from mqks.client.aio_driver import AsyncDriver, resolve
 from mqks.client.errors import MqksError
-from mqks.client.wanted import Wanted
+from mqks.client.stream import BaseStream, T
+from mqks.client.wanted import Wanted, WantedMessages
 from mqks.client.wire import Message
-
-T = TypeVar("T")
 
 
 class Settled(Awaitable[bool]):
@@ -30,20 +28,16 @@ class Settled(Awaitable[bool]):
 SENT, STALE = Settled(True), Settled(False)
 
 
-class Stream(Generic[T]):
-    """What comes for one consumer or history, between the session and whoever takes it."""
+class Stream(BaseStream[T, Awaitable[bool]]):
+    """What comes, between the session and the coroutines that take it."""
+
+    sent = SENT
+    _driver: AsyncDriver
 
     def __init__(self, driver: AsyncDriver) -> None:
-        self._driver = driver
-        self._wanted: Wanted | None = None
-        self.items: deque[T] = deque()
-        self._size = 0
+        super().__init__(driver)
         self._changed = asyncio.Event()
         self._ready = asyncio.Event()
-        self._over = False
-        self._error: MqksError | None = None
-        self._abandoned = False
-        self.taken: dict[str, Message] = {}  # with manual ack: those that the user has and did not settle
 
     def open(self, wanted: Wanted) -> None:
         self._driver.check_open()
@@ -87,14 +81,8 @@ class Stream(Generic[T]):
             await self._changed.wait()
         return True
 
-    def _forget_stale(self) -> None:
-        """What was taken over a connection that is gone, and comes again."""
-        if self.taken and self._wanted and self._wanted.is_stale(next(iter(self.taken.values()))):
-            self.taken = {id: one for id, one in self.taken.items() if not self._wanted.is_stale(one)}
-
     def settle(self, message: Message | None, action: str, confirm: bool) -> Awaitable[bool]:
-        """Ack or reject a message, or with None all that the broker has sent, taken or not."""
-        assert self._wanted is not None
+        assert isinstance(self._wanted, WantedMessages)
         if message is not None:
             self.taken.pop(message.id, None)
         answer: asyncio.Future[str] | None = self._driver.loop.create_future() if confirm else None
@@ -103,35 +91,10 @@ class Stream(Generic[T]):
         self._driver.flush_soon()
         return asyncio.ensure_future(_confirmed(answer)) if answer else SENT
 
-    def settle_all(self, action: str, confirm: bool) -> Awaitable[bool]:
-        """The same in one request, where it means the same: not while others wait here that the user has not seen."""
-        if self.items:
-            return self.settle_taken(action, confirm)
-        self.taken.clear()
-        return self.settle(None, action, confirm)
-
-    def settle_taken(self, action: str, confirm: bool) -> Awaitable[bool]:
-        """Ack or reject all that the user has."""
-        if not self.taken:
-            return SENT
-        *others, last = list(self.taken.values())
-        for message in others:
-            self.settle(message, action, False)
-        return self.settle(last, action, confirm)  # answers keep their order, so this one is for all of them
-
     def leave(self) -> None:
-        """Nobody takes from it any more."""
         assert self._wanted is not None
         self._driver.session.unwant(self._wanted)
         self._driver.flush_soon()
-
-    def abandon(self) -> None:
-        """Nobody can take from it any more: what settled itself on arrival is lost, and that is said."""
-        self._abandoned = True
-        if self._over and self.items and self._wanted is not None and not self._wanted.manual_ack:
-            text = "messages of queue %s that came and that nobody took: %d"
-            self._driver.session.note(text, self._wanted.queue, len(self.items))
-            self.items.clear()
 
 
 class Answers:

@@ -17,12 +17,12 @@ from mqks.client import verbs
 from mqks.client.address import find_address
 from mqks.client.blocking_driver import NEVER, BlockingDriver
 from mqks.client.blocking_stream import Answers, Stream, ask
+from mqks.client.consumer import BaseConsumer
 from mqks.client.errors import ConnectionLost, MqksError, Refused
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
 from mqks.client.session import log
 from mqks.client.verbs import PIECE, WINDOW, Outgoing, Place
-from mqks.client.wanted import WantedConsumer, WantedReceiver
 from mqks.client.wire import Message as AnyMessage
 
 
@@ -39,29 +39,12 @@ class Message(AnyMessage):
         return self.stream.settle(self, "reject", confirm)
 
 
-class Consumer:
+class Consumer(BaseConsumer[bool]):
     """Iterate over it for messages, from one thread or many. It is a consumer until it is deleted, or until nobody
     holds it any more."""
 
-    def __init__(
-        self, driver: BlockingDriver, wanted: WantedConsumer | WantedReceiver, stream: Stream[Message]
-    ) -> None:
-        self._driver = driver
-        self._wanted = wanted
-        self._manual_ack = wanted.manual_ack
-        self._stream = stream
-
-    @property
-    def queue(self) -> str:
-        return self._wanted.queue
-
-    def __repr__(self) -> str:
-        return f"<mqks.Consumer of {self.queue}>"
-
-    @property
-    def events(self) -> list[str]:
-        """Of the queue, as given or as last told by the broker; a receiver has a pattern instead."""
-        return sorted({*self._wanted.events, *self._wanted.add_events})
+    _driver: BlockingDriver
+    _stream: Stream[Message]
 
     def ready(self) -> Self:
         """Waits until the broker has said ok."""
@@ -103,24 +86,12 @@ class Consumer:
             message.stream = self._stream
             return message
 
-    def ack_all(self, confirm: bool = False) -> bool:
-        """All messages that were taken from it and not settled."""
-        return self._stream.settle_taken("ack", confirm)
-
-    def reject_all(self, confirm: bool = False) -> bool:
-        return self._stream.settle_taken("reject", confirm)
-
     def delete_queue(self) -> None:
         """Delete the queue, and with it this consumer; what was delivered can still be taken."""
         request = self._wanted.delete_queue()
         with self._driver.lock:
             self._driver.session.delete_queue(self.queue)
         ask(self._driver, request)
-
-    def delete(self) -> None:
-        """No consumer any more: what was not acked goes back to the queue. Without manual ack, what has come can still
-        be taken; then the iteration ends."""
-        self._stream.leave()
 
     def __enter__(self) -> Self:
         return self.ready()

@@ -3,16 +3,12 @@
 The session calls `deliver`, `end` and `done`, with the driver's lock held; the rest is for the user's threads.
 """
 
-from collections import deque
-from typing import Generic, TypeVar
-
 from mqks.client.bell import Bell
 from mqks.client.blocking_driver import BlockingDriver
 from mqks.client.errors import MqksError, Refused
-from mqks.client.wanted import Wanted
+from mqks.client.stream import BaseStream, T
+from mqks.client.wanted import Wanted, WantedMessages
 from mqks.client.wire import Message
-
-T = TypeVar("T")
 
 
 class Answers:
@@ -74,20 +70,16 @@ def ask(driver: BlockingDriver, request: str, timeout: float | None = None) -> s
     return answers.wait(timeout=timeout)
 
 
-class Stream(Generic[T]):
-    """What comes for one consumer or history, between the session and the threads that take it."""
+class Stream(BaseStream[T, bool]):
+    """What comes, between the session and the threads that take it."""
+
+    sent = True
+    _driver: BlockingDriver
 
     def __init__(self, driver: BlockingDriver) -> None:
-        self.items: deque[T] = deque()
-        self._driver = driver
-        self._wanted: Wanted | None = None
+        super().__init__(driver)
         self._bell = Bell(driver.lock)
-        self._size = 0
         self._ready = False
-        self._over = False
-        self._error: MqksError | None = None
-        self._abandoned = False
-        self.taken: dict[str, Message] = {}  # with manual ack: those that the user has and did not settle
 
     def open(self, wanted: Wanted) -> None:
         self._wanted = wanted
@@ -135,14 +127,8 @@ class Stream(Generic[T]):
             raise self._error
         return bool(self.items)
 
-    def _forget_stale(self) -> None:
-        """What was taken over a connection that is gone, and comes again."""
-        if self.taken and self._wanted and self._wanted.is_stale(next(iter(self.taken.values()))):
-            self.taken = {id: one for id, one in self.taken.items() if not self._wanted.is_stale(one)}
-
     def settle(self, message: Message | None, action: str, confirm: bool) -> bool:
-        """Ack or reject a message, or with None all that the broker has sent, taken or not."""
-        assert self._wanted is not None
+        assert isinstance(self._wanted, WantedMessages)
         if message is not None:
             self.taken.pop(message.id, None)
         answers = Answers(self._driver) if confirm else None
@@ -155,33 +141,8 @@ class Stream(Generic[T]):
             answers.wait()
         return sent
 
-    def settle_all(self, action: str, confirm: bool) -> bool:
-        """The same in one request, where it means the same: not while others wait here that the user has not seen."""
-        if self.items:
-            return self.settle_taken(action, confirm)
-        self.taken.clear()
-        return self.settle(None, action, confirm)
-
-    def settle_taken(self, action: str, confirm: bool) -> bool:
-        """Ack or reject all that the user has."""
-        if not self.taken:
-            return True
-        *others, last = list(self.taken.values())
-        for message in others:
-            self.settle(message, action, False)
-        return self.settle(last, action, confirm)  # answers keep their order, so this one is for all of them
-
     def leave(self) -> None:
-        """Nobody takes from it any more."""
         assert self._wanted is not None
         with self._driver.lock:
             self._driver.session.unwant(self._wanted)
             self._driver.flush()
-
-    def abandon(self) -> None:
-        """Nobody can take from it any more: what settled itself on arrival is lost, and that is said."""
-        self._abandoned = True
-        if self._over and self.items and self._wanted is not None and not self._wanted.manual_ack:
-            text = "messages of queue %s that came and that nobody took: %d"
-            self._driver.session.note(text, self._wanted.queue, len(self.items))
-            self.items.clear()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Unpack
 
-from mqks.client.blocking import Client, Consumer, Message
+from mqks.client.blocking import Client, Consumer
 from mqks.client.options import OptionWords, tell
 from mqks.client.wire import Ids
 
@@ -26,20 +26,16 @@ Msg = dict[str, Any]
 
 
 class _Running:
-    """A consumer, its thread, and what its user has not settled yet."""
+    """A consumer and its thread."""
 
-    def __init__(self, consumer: Consumer, on_msg: Callable[[Msg], object], manual_ack: bool) -> None:
+    def __init__(self, consumer: Consumer, on_msg: Callable[[Msg], object]) -> None:
         self.consumer = consumer
         self._on_msg = on_msg
-        self._manual_ack = manual_ack
-        self._unsettled: dict[str, Message] = {}
         threading.Thread(target=self._run, name=f"consumer of {consumer.queue}", daemon=True).start()
 
     def _run(self) -> None:
         try:
             for message in self.consumer:
-                if self._manual_ack:
-                    self._unsettled[message.id] = message
                 msg = {
                     "id": message.id,
                     "event": message.event,
@@ -58,10 +54,9 @@ class _Running:
     def settle(self, action: str, msg_id: str | None, confirm: bool = False) -> None:
         """One message, or with None all of them."""
         if msg_id is None:
-            self._unsettled.clear()
-            (self.consumer.ack_all if action == "ack" else self.consumer.reject_all)(confirm)
-        elif message := self._unsettled.pop(msg_id, None):
-            (message.ack if action == "ack" else message.reject)(confirm)
+            self.consumer._stream.settle_taken(action, confirm)
+        elif message := self.consumer._stream.taken.get(msg_id):
+            self.consumer._stream.settle(message, action, confirm)
 
 
 class _Original:
@@ -140,7 +135,7 @@ class _Original:
             self._on_disconnect[consumer_id] = on_disconnect
         if on_reconnect:
             self._on_reconnect[consumer_id] = on_reconnect
-        self._running[consumer_id] = _Running(consumer, on_msg, manual_ack)
+        self._running[consumer_id] = _Running(consumer, on_msg)
         return consumer_id
 
     def rebind(

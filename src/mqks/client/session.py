@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from mqks.client.errors import ConnectionLost, MqksError, Refused
 from mqks.client.message import to_text
-from mqks.client.wanted import Wanted
+from mqks.client.wanted import Wanted, WantedMessages
 from mqks.client.wire import Ids, Lines, Message, Reader
 from mqks.names import is_event, is_name
 
@@ -192,7 +192,7 @@ class Session:
             if wanted.id:
                 self._say(wanted.id, wanted.go_on())
 
-    def settle(self, wanted: Wanted, message: Message | None, action: str, done: Done | None = None) -> bool:
+    def settle(self, wanted: WantedMessages, message: Message | None, action: str, done: Done | None = None) -> bool:
         """Ack or reject a message, or with None all of this consumer's. False: the connection that it came over is
         gone, and the broker gives it again."""
         if not wanted.id or (message is not None and message.consumer_id != wanted.id):

@@ -46,17 +46,9 @@ class Wanted(ABC):
     def read(self, answer: str) -> Any:
         """What came with an answer; None where it was not for the user. Sets `restate` when there is reason to."""
 
-    def settle(self, action: str, message_id: str | None) -> str:
-        """Action and data that settle one message, or with None all of them."""
-        raise NotImplementedError
-
     @abstractmethod
     def leave(self) -> str:
         """Action and data that end it on this connection."""
-
-    def delete_queue(self) -> str:
-        """Action and data that delete its queue."""
-        raise NotImplementedError
 
     def go_on(self) -> str:
         """Action and data that end a pause."""
@@ -81,7 +73,25 @@ class Wanted(ABC):
     finished = False  # the last answer was the last one
 
 
-class WantedConsumer(Wanted):
+class WantedMessages(Wanted):
+    """What takes messages from a queue, and settles them."""
+
+    def __init__(self, queue: str, manual_ack: bool, prefetch: int | None, deliver: Deliver, ended: Ended) -> None:
+        super().__init__(deliver, ended)
+        self.queue = queue
+        self.manual_ack = manual_ack
+        self.prefetch = (PREFETCH if manual_ack else 0) if prefetch is None else prefetch
+
+    @abstractmethod
+    def settle(self, action: str, message_id: str | None) -> str:
+        """Action and data that settle one message, or with None all of them."""
+
+    @abstractmethod
+    def delete_queue(self) -> str:
+        """Action and data that delete its queue."""
+
+
+class WantedConsumer(WantedMessages):
     """A consumer as MQKS knows it."""
 
     def __init__(
@@ -97,14 +107,11 @@ class WantedConsumer(Wanted):
         deliver: Deliver,
         ended: Ended,
     ) -> None:
-        super().__init__(deliver, ended)
+        super().__init__(queue, manual_ack, prefetch, deliver, ended)
         if prefetch and not manual_ack:
             raise ValueError("prefetch is a limit of unacked messages: it goes with manual_ack=True")
-        self.queue = queue
         self.events = tuple(events)
         self.add_events = tuple(add_events)
-        self.manual_ack = manual_ack
-        self.prefetch = (PREFETCH if manual_ack else 0) if prefetch is None else prefetch
         self.unused = when_unused("--delete-queue-when-unused", delete_queue_when_unused)
         self.kind = message
 
@@ -144,7 +151,7 @@ class WantedConsumer(Wanted):
             self.unused = unused[0] if unused else ""
 
 
-class WantedReceiver(Wanted):
+class WantedReceiver(WantedMessages):
     """A receiver as SEVX knows it: its messages have JSON as data, and no event beside it."""
 
     def __init__(
@@ -159,11 +166,8 @@ class WantedReceiver(Wanted):
         deliver: Deliver,
         ended: Ended,
     ) -> None:
-        super().__init__(deliver, ended)
-        self.queue = queue
+        super().__init__(queue, manual_ack, prefetch, deliver, ended)
         self.pattern = json.loads(json.dumps(pattern, allow_nan=False))  # a copy, which nobody changes
-        self.manual_ack = manual_ack
-        self.prefetch = (PREFETCH if manual_ack else 0) if prefetch is None else prefetch
         seconds = delete_queue_when_unused
         self.unused = seconds if isinstance(seconds, bool) else float(seconds)
         self.message = message
