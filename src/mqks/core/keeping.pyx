@@ -27,7 +27,7 @@ from mqks.core.memory cimport give_back
 from mqks.core.parts cimport Connection, Consumer, Queue
 from mqks.core.routing cimport pop_ready, put, soil
 from mqks.core.tail cimport HEADER, SEGMENT, Segment, let_go
-from mqks.core.text cimport is_publish
+from mqks.core.text cimport is_publish, number
 from mqks.core.unsettled cimport NONE
 
 
@@ -356,19 +356,6 @@ def first_bad(bytes data, uint64_t position):
             return at
         at += batch
     return size
-
-
-cdef uint64_t number(const char* text, size_t digits, uint64_t base) noexcept:
-    """NONE: it is not one."""
-    cdef uint64_t value = 0
-    cdef size_t i
-    cdef int digit
-    for i in range(digits):
-        digit = text[i] - 48 if text[i] <= 57 else text[i] - 87
-        if digit < 0 or <uint64_t>digit >= base:
-            return NONE
-        value = base * value + digit
-    return value
 
 
 cdef int by_position(const void* a, const void* b) noexcept nogil:

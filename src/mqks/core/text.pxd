@@ -1,5 +1,6 @@
 """Looking at and copying the few bytes that every message has, without a call or a branch too many."""
 
+from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcmp
 
 cdef extern from *:
@@ -46,6 +47,20 @@ cdef extern from *:
     bint is_publish "mqks_is_publish" (const char* text) noexcept nogil
     bint is_ack "mqks_is_ack" (const char* text) noexcept nogil
     void copy_short "mqks_copy_short" (char* to, const char* text, size_t size) noexcept nogil
+    uint64_t NO_NUMBER "UINT64_MAX"
+
+
+cdef inline uint64_t number(const char* text, size_t digits, uint64_t base) noexcept nogil:
+    """What so many digits say; NO_NUMBER: not all of them are digits."""
+    cdef uint64_t value = 0
+    cdef size_t i
+    cdef int digit
+    for i in range(digits):
+        digit = text[i] - 48 if text[i] <= 57 else text[i] - 87
+        if digit < 0 or <uint64_t>digit >= base:
+            return NO_NUMBER
+        value = base * value + digit
+    return value
 
 
 cdef inline bint ends_like_retry(const char* p, const char* end) noexcept nogil:
