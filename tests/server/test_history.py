@@ -343,3 +343,8 @@ def test_a_hold_of_nothing_is_refused(start: Start) -> None:
     (line,) = talk(broker, b"x1 hold archive 99999999 --for=60 --confirm")
     assert line.startswith(b"x1 error ")
     assert talk(broker, b"x1 hold archive earliest --for=60 --confirm") == [b"x1 ok "]
+
+
+def test_raw_where_there_is_no_batch(start: Start) -> None:
+    """The first line of a segment is none."""
+    assert history(three(start), "0 --raw --to=20") == ([], 20)

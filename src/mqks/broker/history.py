@@ -257,7 +257,8 @@ class Histories:
         core = self._broker.core
         if stream.raw:
             stream.shown, ended = _whole_batches(data, position, stream)
-            core.say(stream.client, data[: stream.shown - position])
+            if stream.shown > position:
+                core.say(stream.client, data[: stream.shown - position])
         else:
             replies, count, stream.shown, ended = answers(
                 data,
