@@ -225,19 +225,20 @@ class Histories:
                 stream.position = self.visible
                 return
             stream.position = start
-        size = min(stream.size, self.visible - stream.position, journal.segments.end_of(start) - stream.position)
+        end = min(self.visible, journal.segments.end_of(start))
+        size = min(stream.size, end - stream.position)
         stream.busy = True
 
         def done(data: bytes) -> None:
             stream.busy = False
             if not stream.client.gone:
-                self._got(stream, data, stream.position == start)
+                self._got(stream, data, stream.position == start, end)
                 self._go_on(stream)
 
         journal.read(start, size, stream.position - start, done)
 
-    def _got(self, stream: Stream, data: bytes, begins_file: bool) -> None:
-        """What was read, which may end in the middle of a batch."""
+    def _got(self, stream: Stream, data: bytes, begins_file: bool, end: int) -> None:
+        """What was read, which may end in the middle of a batch; `end` is where no batch of this file goes beyond."""
         line = parse_segment_line(data[:FIRST_LINE_ROOM]) if begins_file else None
         skip = line.size if line else 0
         whole = first_bad(data, stream.position)
@@ -248,7 +249,7 @@ class Histories:
             stream.position += whole
         elif len(data) == skip:
             stream.position += skip
-        elif header is not None and skip + header.size > len(data) and header.end <= self.visible:
+        elif header is not None and skip + header.size > len(data) and header.end <= end:
             stream.size = skip + header.size  # a batch of one long line
         else:
             self._fail(stream, f"the journal is damaged at position {stream.position + skip}: run mqks journal verify")

@@ -5,7 +5,7 @@ bytes it is given, and needs no Arrow: what it hands out are plain buffers.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
@@ -101,6 +101,8 @@ cdef int put_number(Bytes* out, int64_t value) except -1:
 cdef int put(Text* out, const char* text, size_t size) except -1:
     """One more string: its start is known, its end is where the next one begins."""
     cdef int32_t start = <int32_t>out.text.size
+    if out.text.size + size > INT32_MAX:
+        raise OverflowError("more text than one Arrow column can have: take what is there before you feed more")
     memcpy(reserve(&out.starts, 4), &start, 4)
     out.starts.size += 4
     memcpy(reserve(&out.text, size), text, size)
@@ -261,7 +263,7 @@ cdef class Columns:
     @property
     def size(self):
         """Bytes of the strings that wait."""
-        return self._id.text.size + self._event.text.size + self._data.text.size
+        return self._id.text.size + self._action.text.size + self._event.text.size + self._data.text.size + self._raw.text.size
 
     def feed(self, bytes piece, uint64_t position, uint64_t stop=(1 << 63) - 1):
         """Adds what is in the whole and valid batches at the start of the piece that begin before `stop`; answers their bytes."""
