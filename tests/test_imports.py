@@ -23,7 +23,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqks.journal": {"mqks", "mqks.core"},
     "mqks.client": {"mqks"},
     "mqks.testing": {"mqks", "mqks.server"},
-    "mqks.cli": {"mqks", "mqks.__init__", "mqks.server", "mqks.journal", "mqks.client"},
+    "mqks.pipeline": {"mqks", "mqks.__init__", "mqks.journal", "mqks.client"},
+    "mqks.cli": {"mqks", "mqks.__init__", "mqks.server", "mqks.journal", "mqks.client", "mqks.pipeline"},
+    "pyspark_mqks": {"mqks", "mqks.__init__", "mqks.journal", "mqks.client"},
     "sevx": {"mqks", "mqks.client"},
 }
 

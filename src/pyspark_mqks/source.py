@@ -1,0 +1,213 @@
+"""The source of `format("mqks")`: what the driver plans, in batches and in streams, and what each task reads.
+
+A position is an offset to Spark. The driver only looks up positions; all rows are read by tasks, each of which gets a
+range of positions and opens the folder or the broker itself. Readers go to the tasks pickled: they hold what was asked
+for, and open the journal when it is first needed.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from mqks.journal.columns import Columns
+from pyspark_mqks import arrow
+from pyspark_mqks.folder import Folder
+from pyspark_mqks.kinds import Offsets
+from pyspark_mqks.loss import lost_by
+from pyspark_mqks.options import SourceOptions
+from pyspark_mqks.remote import Remote
+from pyspark_mqks.wanted import Bounds, push, wanted_by
+
+Offset = dict[str, int]  # {"position": n}
+
+TAKE_BYTES = 1 << 20  # of a record batch, about
+TAKE_ROWS = 1 << 14
+ASKS_FOR_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class Journal(Protocol):
+    """A journal, wherever it is."""
+
+    def earliest(self) -> int: ...
+    def latest(self) -> int: ...
+    def at(self, time: datetime) -> int: ...
+    def begin(self, position: int) -> int: ...
+    def advance(self, start: int, latest: int, rows: int | None, size: int | None) -> int: ...
+    def scan(self, columns: Columns, start: int, stop: int) -> Iterator[None]: ...
+
+
+@dataclass
+class Range(InputPartition):
+    """What one task reads: of the batches that begin in a range, the rows within the query's own bounds."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+class Reading:
+    """What batches and streams share."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        arrow.check(schema)
+        self.options = options
+        self.schema = arrow.arrow_schema(schema)
+        self.wanted = wanted_by(options)
+
+    def journal(self) -> Journal:
+        lost = lost_by(self.options.fail_on_data_loss)
+        if self.options.url is not None:
+            return Remote(self.options.url, self.options.retry_for, lost)
+        assert self.options.path is not None
+        return Folder(self.options.path, lost)
+
+    def plan(self, journal: Journal, first: int, last: int) -> list[InputPartition]:
+        """The rows from the first position on and before the last, in parts of about the same size."""
+        if first >= last:
+            return []
+        begin = journal.begin(first)
+        size = last - begin
+        parts = min(max(-(-size // self.options.max_partition_bytes), self.options.min_partitions), max(size, 1))
+        borders = [begin + size * part // parts for part in range(parts + 1)]
+        return [Range(start, stop, first, last) for start, stop in pairwise(borders)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Range):
+            return  # Spark's stand-in where there is nothing to read
+        wants = None if self.wanted.all else self.wanted
+        columns = Columns(self.schema.names, start=partition.first, stop=partition.last, wants=wants)
+        for _ in self.journal().scan(columns, partition.start, partition.stop):
+            if columns.size >= TAKE_BYTES or columns.rows >= TAKE_ROWS:
+                yield arrow.take(columns, self.schema)
+        if columns.rows:
+            yield arrow.take(columns, self.schema)
+
+
+def place(journal: Journal, offsets: Offsets | None, time: datetime | None, default: str) -> int:
+    if time is not None:
+        return journal.at(time)
+    match default if offsets is None else offsets:
+        case int(position):
+            return position
+        case "earliest":
+            return journal.earliest()
+    return journal.latest()
+
+
+# ── batches ──
+
+
+class BatchReader(Reading, DataSourceReader):
+    bounds = Bounds()
+
+    def partitions(self) -> list[InputPartition]:
+        options = self.options
+        journal = self.journal()
+        latest = journal.latest()
+        start = place(journal, options.starting_offsets, options.starting_timestamp, "earliest")
+        stop = place(journal, options.ending_offsets, options.ending_timestamp, "latest")
+        if max(start, stop) > latest:
+            journal.begin(max(start, stop))  # which says that it is beyond the end
+        start, stop = self.bounds.narrow(journal, start, min(stop, latest))
+        return self.plan(journal, start, stop)
+
+
+class FilteringReader(BatchReader):
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """They only narrow what is read: Spark is to apply them all."""
+        self.wanted, self.bounds = push(filters, self.wanted, self.bounds)
+        return filters
+
+
+def batch_reader(options: SourceOptions, schema: StructType) -> BatchReader:
+    """One that takes filters only where Spark asks for them, and where that is safe.
+
+    Where spark.sql.python.filterPushdown.enabled is off, Spark refuses to use a reader that could take filters. Where
+    it is on, a worker process of its own asks for them, and only there a reader is seen that can.
+
+    Spark 4.3 keeps what it has planned with one query's filters for the next query over the same DataFrame, which then
+    misses rows. Later ones keep it to one scan; they are known by the method that came with that.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    asked = ASKS_FOR_FILTERS in sys.modules or getattr(main, "name", None) == ASKS_FOR_FILTERS
+    safe = hasattr(DataSourceReader, "pushLimit")
+    push = safe if options.push_filters is None else options.push_filters
+    return (FilteringReader if asked and push else BatchReader)(options, schema)
+
+
+# ── streams ──
+
+
+class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are ends of batches, or what the user gave as the first one."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        options.check_stream()
+        self._journal: Journal | None = None
+        self._first: int | None = None
+        self._until: int | None = None  # where the stream ends, by Trigger.AvailableNow
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_journal": None}  # a task opens its own
+
+    @property
+    def opened(self) -> Journal:
+        """The same one for the whole stream, since a folder remembers how far its live segment was seen."""
+        if self._journal is None:
+            self._journal = self.journal()
+        return self._journal
+
+    def initialOffset(self) -> Offset:
+        if self._first is None:
+            options = self.options
+            self._first = place(self.opened, options.starting_offsets, options.starting_timestamp, "latest")
+        return {"position": self._first}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self.options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self.options.max_offsets_per_trigger)
+        return ReadMaxBytes(self.options.max_bytes_per_trigger)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until = self.opened.latest()
+
+    def reportLatestOffset(self) -> Offset:
+        return {"position": self.opened.latest()}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        latest = self.opened.latest() if self._until is None else self._until
+        at = start["position"]
+        if at >= latest:
+            return start if at <= self.opened.latest() else {"position": self.opened.begin(at)}
+        rows, size = self._limits(limit)
+        return {"position": self.opened.advance(self.opened.begin(at), latest, rows, size)}
+
+    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
+        """In rows and in bytes; Spark can only tell one of them."""
+        match limit:
+            case ReadAllAvailable():
+                return None, None
+            case ReadMaxRows(max_rows):
+                return max_rows, self.options.max_bytes_per_trigger
+            case ReadMaxBytes(max_bytes):
+                return None, max_bytes
+        return None, self.options.max_bytes_per_trigger
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return self.plan(self.opened, start["position"], end["position"])

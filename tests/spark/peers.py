@@ -1,0 +1,89 @@
+"""What the sink's tests talk to: a peer that plays what a script says, and what a real broker has taken."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import mqks
+from mqks.client.address import Address
+
+PATIENCE = 10.0  # seconds until something that must happen counts as not happening
+HELLO = b"sink stats"
+GREETING = b'sink ok {"max_line": 1000}\n'
+
+
+class Talk:
+    """One connection, as the peer sees it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(PATIENCE)
+        self.socket = connection
+        self._file = connection.makefile("rb")
+
+    def greet(self) -> "Talk":
+        assert self.line() == HELLO
+        self.say(GREETING)
+        return self
+
+    def line(self) -> bytes:
+        return self._file.readline().removesuffix(b"\n")
+
+    def lines(self, count: int) -> list[bytes]:
+        return [self.line() for _ in range(count)]
+
+    def say(self, text: bytes) -> None:
+        self.socket.sendall(text)
+
+    def confirm(self, *lines: bytes) -> None:
+        self.say(b"".join(line.partition(b" ")[0] + b" ok \n" for line in lines))
+
+    def until_the_end(self) -> bytes:
+        """All that comes before the other side closes."""
+        return self._file.read()
+
+
+Scene = Callable[[Talk], object]
+
+
+class Played(NamedTuple):
+    address: Address
+    errors: list[BaseException]
+
+
+@contextlib.contextmanager
+def peer(*scenes: Scene) -> Iterator[Played]:
+    """Plays a scene on each connection, one after the other; after the last one nobody listens any more."""
+    errors: list[BaseException] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = Address(*listener.getsockname())
+    listener.settimeout(PATIENCE)
+
+    def play() -> None:
+        try:
+            with listener:
+                for scene in scenes:
+                    with listener.accept()[0] as connection:
+                        scene(Talk(connection))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
+    yield Played(address, errors)
+    thread.join(PATIENCE)
+    assert not thread.is_alive(), "the peer waits for something that does not come"
+    assert not errors, errors
+
+
+class Taken(NamedTuple):
+    id: str
+    event: str
+    data: str
+
+
+def taken(url: str) -> list[Taken]:
+    """All that the broker has taken, in its order."""
+    with mqks.connect(url) as mq:
+        return [Taken(record.id, record.event, record.data) for record in mq.history()]
