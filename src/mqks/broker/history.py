@@ -247,7 +247,7 @@ class Histories:
             stream.size = PIECE
             stream.piece = stream.position + skip, data[skip:whole]
             stream.position += whole
-        elif len(data) == skip:
+        elif skip and len(data) == skip:
             stream.position += skip
         elif header is not None and skip + header.size > len(data) and header.end <= end:
             stream.size = skip + header.size  # a batch of one long line

@@ -168,7 +168,7 @@ cdef const char* past_spaces(const char* at, const char* end) noexcept:
 
 
 cdef bytes name_in(const char* text, const char* end):
-    """The event of a SEVX message, as `event_of` tells it, without reading JSON where its text is plain enough."""
+    """The event of a SEVX message that a broker took, as `event_of` tells it, without reading JSON where its text is plain."""
     cdef const char* at = past_spaces(text, end)
     cdef const char* token
     cdef const char* name = NULL

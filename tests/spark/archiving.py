@@ -1,0 +1,58 @@
+"""An archive in a process of its own that kills itself, and its Java, at a wanted point: `DATA LAKE POINT NUMBER`.
+
+`writing` is inside Spark's write, when the first files of the batch stand in its staging folder; the others are the
+points that the archive tells of. NUMBER says at which time it gets there. Without a point it runs to the end.
+"""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from mqks.pipeline.archive import archive
+from mqks.pipeline.place import Place
+from mqks.pipeline.session import session
+
+AWAY = "mqks://127.0.0.1:1"
+OPTIONS = {"maxOffsetsPerTrigger": 400}
+
+
+def main(data: str, lake: str, wanted: str = "", number: str = "1") -> None:
+    left = int(number)
+
+    def reached(point: str) -> None:
+        nonlocal left
+        writing = wanted == "writing" and point == "begun"
+        if point == wanted or writing:
+            left -= 1
+            if left == 0:
+                if writing:
+                    threading.Thread(target=kill_while_writing, args=(Path(lake),), daemon=True).start()
+                else:
+                    kill()
+
+    job = archive(
+        session("local[2]"),
+        Place(AWAY, data, lake),
+        available_now=True,
+        compact_after=2,
+        options=OPTIONS,
+        reached=reached,
+    )
+    job.wait()
+    job.stop()
+
+
+def kill_while_writing(lake: Path) -> None:
+    while not any(lake.glob("events/.spark-staging-*/**/*.parquet")):
+        pass
+    kill()
+
+
+def kill() -> None:
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,313 @@
+"""Jobs as they are watched: restarts, giving up, figures, lines and events, with queries that are made up."""
+
+import io
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+import mqks
+from mqks.pipeline import watching
+from mqks.pipeline.holding import Hold
+from mqks.pipeline.place import PROGRESS_EVENT, Place
+from mqks.pipeline.progress import Figures, Lines, Meter, Publishing, Tail, simply
+from mqks.pipeline.watching import Job, JobFailed, reason, watch
+from mqks.testing import broker
+from tests.journal.making import Making
+
+PATIENCE = 20.0
+AWAY = "mqks://127.0.0.1:1"
+SPARK = cast(SparkSession, SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))))
+
+
+STREAM_FAILED = """\
+[STREAM_FAILED] Query [id = 1] terminated with exception: [X] Reason: Traceback (most recent call last):
+  File "x.py", line 1, in f
+pyspark.errors.exceptions.captured.UnsupportedOperationException: Not implemented
+ SQLSTATE: 39000 SQLSTATE: XXKST
+=== Streaming Query ===
+Current State: ValueError: none
+"""
+
+
+class Query:
+    """As much of a streaming query as is looked at."""
+
+    def __init__(self, *, fails: str = "", ends: bool = False, run: str = "r1") -> None:
+        self.isActive = not (fails or ends)
+        self.runId = run
+        self.recentProgress: list[SimpleNamespace] = []
+        self._fails = fails
+
+    @property
+    def lastProgress(self) -> SimpleNamespace | None:
+        return self.recentProgress[-1] if self.recentProgress else None
+
+    def exception(self) -> str | None:
+        return self._fails or None
+
+    def stop(self) -> None:
+        self.isActive = False
+
+    def did(self, batch: int, rows: int, position: int) -> "Query":
+        sources = [{"endOffset": json.dumps({"position": position})}, {"endOffset": None}]
+        told = {"batchId": batch, "numInputRows": rows, "processedRowsPerSecond": rows / 2, "sources": sources}
+        self.recentProgress.append(SimpleNamespace(json=json.dumps(told)))
+        return self
+
+
+def job_of(*queries: Query, name: str = "j", close: Callable[[], object] | None = None) -> Job:
+    """Each start takes the next query; the last one goes on."""
+    left = list(queries)
+    return Job(name, lambda: cast(Any, [left.pop(0) if len(left) > 1 else left[0]]), close=close)
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "LOOK", 0.001)
+    monkeypatch.setattr(watching, "TELL", 0.001)
+
+
+def watched(*jobs: Job, stopping: threading.Event | None = None, place: Place | None = None) -> str:
+    out = io.StringIO()
+    place = place or Place(AWAY)
+    watch(SPARK, place, jobs, out=out, publish=False, stopping=stopping, backoff=(0.0,))
+    return out.getvalue()
+
+
+# ── jobs ──
+
+
+def test_a_job_that_ends_by_itself_is_closed() -> None:
+    closed: list[str] = []
+    assert "j: 0 rows, 0 rows/s, stopped" in watched(job_of(Query(ends=True), close=lambda: closed.append("j")))
+    assert closed == ["j"]
+
+
+def test_a_job_that_fails_is_started_again() -> None:
+    told = watched(job_of(Query(fails="ValueError: no"), Query(fails="ValueError: no"), Query(ends=True)))
+    assert told.count("j: failed, is started again in 0 s: no") == 2
+    assert "stopped" in told
+
+
+def test_a_job_that_only_fails_is_given_up_and_the_others_go_on() -> None:
+    stopping = threading.Event()
+    other = job_of(Query(), name="other")
+    bad = job_of(Query(fails="ValueError: no"), name="bad", close=lambda: None)
+
+    class Out(io.StringIO):
+        def write(self, text: str) -> int:
+            if "bad" in text and "failed" in text and "given up" not in text and "again" not in text:
+                assert other.active
+                stopping.set()
+            return super().write(text)
+
+    out = Out()
+    with pytest.raises(JobFailed, match=r"^bad: no$"):
+        watch(SPARK, Place(AWAY), [bad, other], out=out, publish=False, stopping=stopping, backoff=(0.0,))
+    assert "bad: given up after 3 failures: no" in out.getvalue()
+    assert not other.active
+
+
+def test_failures_with_progress_between_them_do_not_add_up() -> None:
+    queries = [Query(fails="ValueError: no", run=f"r{n}").did(n, 1, n) for n in range(6)]
+    job = job_of(*queries, Query(ends=True))
+    watched_job = watching.Watched(job, Tail(Place(AWAY)), (0.0,))
+    lines = Lines(io.StringIO())
+    for _ in queries:
+        watched_job.meter.read(job.queries, "running")  # as the teller does meanwhile
+        assert watched_job.look(lines)  # it failed
+        assert watched_job.look(lines)  # it is started again
+    assert not watched_job.look(lines)
+    assert watched_job.state == "stopped"
+
+
+def test_a_start_that_fails_counts_as_a_failure() -> None:
+    starts = iter([[Query(fails="ValueError: no")]])
+
+    def start() -> Any:
+        try:
+            return next(starts)
+        except StopIteration:
+            raise ConnectionError("the lake is away") from None
+
+    with pytest.raises(JobFailed, match=r"^j: the lake is away$"):
+        watched(Job("j", start))
+
+
+def test_stopping_stops_all() -> None:
+    stopping = threading.Event()
+    stopping.set()
+    jobs = [job_of(Query(), name=name) for name in ("a", "b")]
+    assert watched(*jobs, stopping=stopping).count("stopped") == 2
+    assert not any(job.active for job in jobs)
+
+
+def test_wait_answers_whether_it_ended_and_raises_why_it_failed() -> None:
+    assert job_of(Query(ends=True)).wait()
+    assert not job_of(Query()).wait(0)
+    with pytest.raises(JobFailed, match=r"^j: no$"):
+        job_of(Query(fails="ValueError: no")).wait()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("plain", "plain"),
+        ("", "no reason is told"),
+        (STREAM_FAILED, "Not implemented"),
+        ("x\nmqks.pipeline.batches.BatchFailed: builtins.OSError: disk full", "disk full"),
+        ("mqks_x.loss.DataLoss: positions 1 to 2 are gone SQLSTATE: 38000", "positions 1 to 2 are gone"),
+    ],
+)
+def test_the_reason_is_one_line(text: str, why: str) -> None:
+    assert reason(text) == why
+
+
+# ── figures ──
+
+
+def test_figures_add_up_over_batches_and_restarts(tmp_path: Path) -> None:
+    made = Making(tmp_path)
+    made.batch(b"m1 publish e1 d1")
+    middle = made.batch(b"m2 publish e1 d2")
+    made.sync()
+    meter = Meter("j", Tail(Place(AWAY, data=str(tmp_path))))
+    query = Query()
+    before = meter.read(cast(Any, [query]), "running")
+    assert (before.batch, before.rows, before.position, before.lag_positions) == (None, 0, None, None)
+    query.did(0, 10, 1).did(1, 20, 2).did(2, 30, middle)
+    figures = meter.read(cast(Any, [query]), "running")
+    assert (figures.batch, figures.rows, figures.rows_per_second, figures.position) == (2, 60, 15, middle)
+    assert figures.latest is not None
+    assert figures.lag_positions == figures.latest - middle > 0
+    assert figures.lag_seconds is not None
+    assert figures.lag_seconds > 0
+    again = Query(run="r2").did(3, 5, figures.latest)
+    ended = meter.read(cast(Any, [again]), "stopped")
+    assert (ended.rows, ended.rows_per_second, ended.lag_positions, ended.lag_seconds) == (65, 0, 0, 0)
+    assert json.loads(ended.json)["job"] == "j"
+
+
+def test_the_tail_is_told_by_the_broker_too(tmp_path: Path) -> None:
+    with broker(data=tmp_path) as running:
+        tail = Tail(Place(running.url))
+        with mqks.connect(running.url) as mq:
+            mq.publish("e1", "d1", confirm=True)
+            mq.publish("e1", "d2", confirm=True)
+            positions = [record.position for record in mq.history()]
+        latest, seconds = tail.look(positions[1])
+        assert latest is not None
+        assert latest > positions[1]
+        assert seconds is not None
+        assert 0 <= seconds < PATIENCE
+        assert tail.look(latest) == (latest, 0.0)
+        assert tail.look(None) == (latest, None)
+    assert tail.look(None) == (None, None)
+
+
+# ── lines and events ──
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def figures(state: str = "running", **given: Any) -> Figures:
+    return Figures(
+        **{
+            "job": "j",
+            "state": state,
+            "batch": 1,
+            "rows": 1_234_567,
+            "rows_per_second": 500_000.4,
+            "position": 1,
+            "latest": 2001,
+            "lag_positions": 2000,
+            "lag_seconds": 1.25,
+            "time": "now",
+            **given,
+        }
+    )
+
+
+def test_lines_where_there_is_no_terminal() -> None:
+    out = io.StringIO()
+    lines = Lines(out)
+    for state in ("running", "running", "stopped"):
+        lines.tell(figures(state))
+    lines.end()
+    line = "j: 1,234,567 rows, 500,000 rows/s, lag 2,000 positions, 1.2 s"
+    assert out.getvalue() == f"{line}\n{line}, stopped\n"
+
+
+def test_a_line_that_changes_on_a_terminal() -> None:
+    out = Terminal()
+    lines = Lines(out)
+    lines.tell(simply("a", "running", 1, 2.0))
+    lines.tell(simply("b", "running", 3, 4.0))
+    lines.say("b: failed")
+    lines.end()
+    assert out.getvalue() == (
+        "\ra: 1 rows, 2 rows/s\x1b[K\ra: 1 rows, 2 rows/s | b: 3 rows, 4 rows/s\x1b[K\rb: failed\x1b[K\n\n"
+    )
+
+
+def test_progress_is_published_at_each_change_and_not_more_often_than_wanted() -> None:
+    with broker() as running, mqks.connect(running.url) as mq:
+        publishing = Publishing(Place(running.url))
+        for state in ("running", "running", "stopped"):
+            publishing.publish(figures(state))
+        publishing.close()
+        told = [record.json for record in mq.history(events=[PROGRESS_EVENT])]
+    assert [one["state"] for one in told] == ["running", "stopped"]
+    assert told[0]["lag_positions"] == 2000
+
+
+def test_a_broker_that_is_away_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    publishing = Publishing(Place(AWAY), every=0)
+    with caplog.at_level(logging.WARNING, "mqks.pipeline"):
+        for _ in range(3):
+            publishing.publish(figures())
+    publishing.close()
+    assert len(caplog.records) == 1
+    assert "publishing progress did not work and will be tried again" in caplog.text
+
+
+# ── holds ──
+
+
+def holds(url: str) -> Iterator[dict[str, Any]]:
+    """Asked again and again."""
+    with mqks.connect(url) as mq:
+        while True:
+            yield mq.stats()["journal"]["holds"]
+
+
+def test_a_hold_moves_is_renewed_and_comes_back_with_the_broker(tmp_path: Path) -> None:
+    with broker(data=tmp_path) as running:
+        with mqks.connect(running.url) as mq:
+            mq.publish_many([("e1", "d1"), ("e1", "d2")])
+            end = list(mq.history())[-1].position
+        hold = Hold(running.url, "archive", seconds=0.5, retry=0.01)
+        hold.move(0)
+        seen = holds(running.url)
+        assert next(held for held in seen if held)["archive"]["position"] == 0
+        hold.move(end)
+        next(held for held in seen if held["archive"]["position"] == end)
+        left = (held["archive"]["seconds"] for held in seen)
+        next(True for before, after in pairwise(left) if after > before)  # renewed, by itself
+        running.stop()
+        hold.move(0)  # nobody hears it
+        running.start()
+        next(held for held in holds(running.url) if held.get("archive", {}).get("position") == 0)
+        hold.close()
+        assert "archive" in next(holds(running.url))  # it outlives the job, until it expires
