@@ -10,8 +10,8 @@ CORE := $(wildcard src/mqks/*/*.pyx src/mqks/*/*.pxd) setup.py
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
 
-run: install  ## run the broker on port 25000 (ARGS="--port=…" for more)
-	@exec $(BIN)/mqksd $(ARGS)
+run: install  ## run the broker on port 25000 and its pipeline on Spark (ARGS="--port=… --no-pipeline" for more)
+	@exec $(BIN)/mqks up $(ARGS)
 
 test: install lint types  ## lint, types, every test
 	$(BIN)/python -m pytest -q
@@ -41,18 +41,19 @@ sim: install  ## simulate broker and clients with crashes, bad disks and bad lin
 	@$(BIN)/python -m tests.client.simulation --seeds $(or $(FIRST),0):$$(( $(or $(FIRST),0) + $(SEEDS) )) --jobs $(JOBS)
 
 test-crash: KILLS ?= 200
-test-crash: install  ## kill -9 the broker under load and under both clients, 200 times (KILLS=…, ARGS="--seed=…")
+test-crash: install  ## kill -9 the broker under load, under clients and with Spark, 200 times (KILLS=…, ARGS="--seed=…")
 	$(BIN)/python -m tests.crash.harness --kills=$(KILLS) $(ARGS)
 	$(BIN)/python -m tests.client.kill --kills=$$(( $(KILLS) / 4 ))
+	$(BIN)/python -m tests.spark.kill --kills=$$(( $(KILLS) / 4 ))
 
-bench: install  ## measure beside NATS, Redis and a plain copy (ARGS="--quick" for a look)
+bench: install  ## measure beside NATS, Redis, Spark's own reader and a plain copy (ARGS="--quick" for a look)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## remove what was built and installed
 	rm -rf .venv build dist src/mqks.egg-info src/mqks/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/tools.stamp: pyproject.toml constraints.txt
-	@echo "setting up .venv (about a minute the first time)"
+	@echo "setting up .venv (a minute or two the first time: Spark is large)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) setuptools wheel Cython
 	@touch $@

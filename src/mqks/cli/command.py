@@ -78,6 +78,18 @@ def add_json(parser: argparse.ArgumentParser, about: str = "for programs: one JS
     parser.add_argument("--json", action="store_true", help=about)
 
 
+def add_conf(parser: argparse.ArgumentParser) -> None:
+    about = "a setting for Spark"
+    parser.add_argument("--conf", metavar="NAME=VALUE", type=setting, action="append", default=[], help=about)
+
+
+def setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key.startswith("spark.") and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not spark.NAME=VALUE")
+    return key, value
+
+
 def place(text: str) -> int | str | datetime:
     """A position, a time, or earliest or latest."""
     if text in ("earliest", "latest"):

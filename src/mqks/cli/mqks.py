@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mqks.cli import bench, completion, consume, manage, publish, tables, top
+from mqks.cli import bench, completion, consume, manage, publish, tables, top, up
 from mqks.cli.command import Command, Family, Table, by_ctrl_c, parser_of
 from mqks.cli.connection import client_log
 from mqks.cli.output import PLAIN, complain, has_colours
@@ -16,6 +16,12 @@ from mqks.cli.output import PLAIN, complain, has_colours
 
 def journal() -> Table:
     from mqks.cli.journal import COMMANDS
+
+    return COMMANDS
+
+
+def pipeline() -> Table:
+    from mqks.cli.pipeline import COMMANDS
 
     return COMMANDS
 
@@ -34,6 +40,8 @@ COMMANDS: Table = {
     "eval": manage.EVAL,
     "bench": bench.COMMAND,
     "journal": Family("read, check and repair a broker's journal", journal),
+    "pipeline": Family("archive, count, query and replay events, with Spark", pipeline),
+    "up": up.COMMAND,
     "completion": Command(
         completion.HELP, completion.arguments, lambda args: completion.run(args, COMMANDS), completion.EXAMPLE
     ),
@@ -87,8 +95,9 @@ def expected() -> tuple[type[BaseException], ...]:
     """Errors that are told in one line. They are looked up when one is there: to be quick, `--help` imports neither."""
     from mqks.client.errors import MqksError
     from mqks.journal import JournalError
+    from mqks.pipeline.errors import PipelineError
 
-    return MqksError, JournalError, OSError
+    return MqksError, JournalError, PipelineError, OSError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,302 @@
+"""`mqks pipeline …`: the jobs on Spark as commands. What they do is in `mqks.pipeline`, for Python programs too."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqks.cli.command import Bar, Command, Table, add_conf, event, name, place_in_utc, queue, seconds, some
+from mqks.cli.connection import add_url
+from mqks.cli.output import complain
+from mqks.pipeline.place import LAKE, Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mqks.pipeline.watching import Job
+
+BUILT_IN = ("archive", "stats")
+MOST_ROWS = 1000  # in a table for people
+
+# ── arguments ──
+
+
+def add_place(parser: ArgumentParser) -> None:
+    add_url(parser)
+    parser.add_argument("--data", metavar="DIR", help="the broker's --data, if it can be read here (default: by --url)")
+    parser.add_argument("--lake", metavar="DIR", default=LAKE, help=f"folder or URL of the lake (default: {LAKE})")
+    parser.add_argument("--master", metavar="URL", default="local[*]", help="the Spark cluster (default: local[*])")
+    add_conf(parser)
+
+
+def place_of(args: Namespace) -> Place:
+    from mqks.client.address import find_address
+
+    return Place(broker=str(find_address(args.url)), data=args.data, lake=args.lake)
+
+
+def add_archive(parser: ArgumentParser) -> None:
+    add_place(parser)
+    parser.add_argument(
+        "--every", metavar="SECONDS", type=seconds, default=10.0, help="a part in the lake so often (default: 10)"
+    )
+    add_available_now(parser)
+    parser.add_argument(
+        "--compact-after", metavar="N", type=some, default=32, help="merge so many small parts of a day (default: 32)"
+    )
+    parser.add_argument(
+        "--hold",
+        metavar="NAME",
+        type=name,
+        default="archive",
+        help="what the broker keeps the journal for it as; another for a second archive (default: archive)",
+    )
+
+
+def add_stats(parser: ArgumentParser) -> None:
+    add_place(parser)
+    add_available_now(parser)
+
+
+def add_available_now(parser: ArgumentParser) -> None:
+    parser.add_argument("--available-now", action="store_true", help="do what is there now, then end")
+
+
+def add_run(parser: ArgumentParser) -> None:
+    add_place(parser)
+    parser.add_argument("jobs", metavar="JOB", nargs="+", help="archive, stats, or a FILE.py with functions of yours")
+
+
+def add_replay(parser: ArgumentParser) -> None:
+    add_place(parser)
+    where = "a position, a time in ISO form, earliest or latest"
+    parser.add_argument("--where", metavar="SQL", help="only those for which this holds: \"event LIKE 'order.%%'\"")
+    parser.add_argument("--from", dest="start", metavar="PLACE", type=place_in_utc, default="earliest", help=where)
+    parser.add_argument("--to", dest="stop", metavar="PLACE", type=place_in_utc, default="latest", help="where to stop")
+    to = parser.add_mutually_exclusive_group()
+    to.add_argument("--to-event", metavar="EVENT", type=event, help="publish all as this event, not as their own")
+    to.add_argument("--queue", metavar="QUEUE", type=queue, help="only to this queue, as mqks.replay.QUEUE.EVENT")
+    parser.add_argument("--rate", metavar="N", type=some, help="so many a second at most")
+    ids = parser.add_mutually_exclusive_group()
+    ids.add_argument("--new-ids", action="store_true", help="as new messages: a second run publishes them again")
+    ids.add_argument(
+        "--scope",
+        metavar="NAME",
+        type=name,
+        help="the old ids count once in this scope (default: replay, and where to)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be published")
+
+
+def add_sql(parser: ArgumentParser) -> None:
+    add_place(parser)
+    parser.add_argument("text", metavar="SELECT …", help="tables: events, stats_minute, and those of your own jobs")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="as CSV, with a first line of names")
+    form.add_argument("--json", action="store_true", help="one JSON object per row")
+    form.add_argument("--plot", metavar="FILE.png", type=Path, help="draw it")
+
+
+def add_init(parser: ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE.py", nargs="?", type=Path, default=Path("pipeline.py"))
+
+
+# ── running ──
+
+
+@contextmanager
+def spark_for(args: Namespace) -> Iterator[SparkSession]:
+    from mqks.pipeline.session import session
+    from mqks.pipeline.sql import plainly
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was begun is cleaned up
+    bar = Bar(sys.stderr)
+    bar.say("starting Spark …")
+    with plainly():
+        try:
+            spark = session(args.master, **dict(args.conf))
+        finally:
+            bar.end()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def watched(args: Namespace, start: Callable[[SparkSession, Place], list[Job]]) -> int:
+    from mqks.pipeline.watching import watch
+
+    where = place_of(args)
+    with spark_for(args) as spark:
+        watch(spark, where, start(spark, where))
+    return 0
+
+
+def archive(args: Namespace) -> int:
+    def start(spark: SparkSession, where: Place) -> list[Job]:
+        from mqks.pipeline.archive import archive
+
+        return [
+            archive(
+                spark,
+                where,
+                every=args.every,
+                available_now=args.available_now,
+                compact_after=args.compact_after,
+                hold=args.hold,
+            )
+        ]
+
+    return watched(args, start)
+
+
+def stats(args: Namespace) -> int:
+    def start(spark: SparkSession, where: Place) -> list[Job]:
+        from mqks.pipeline.stats import stats
+
+        return [stats(spark, where, available_now=args.available_now)]
+
+    return watched(args, start)
+
+
+def run(args: Namespace) -> int:
+    from mqks.pipeline.run import functions
+
+    for file in set(args.jobs) - set(BUILT_IN):
+        functions(Path(file))  # what is wrong with it is told before Spark is started
+    return watched(args, lambda spark, where: jobs_named(args.jobs, spark, where))
+
+
+def jobs_named(names: list[str], spark: SparkSession, where: Place) -> list[Job]:
+    from mqks.pipeline.archive import archive
+    from mqks.pipeline.run import run
+    from mqks.pipeline.stats import stats
+
+    built_in: dict[str, Callable[[SparkSession, Place], Job]] = {"archive": archive, "stats": stats}
+    jobs: list[Job] = []
+    for one in names:
+        jobs += [built_in[one](spark, where)] if one in built_in else run(spark, where, one)
+    return jobs
+
+
+# ── asking and writing ──
+
+
+def sql(args: Namespace) -> int:
+    from mqks.pipeline import plot, tables
+    from mqks.pipeline.sql import answer, write
+
+    if args.plot:
+        plot.require(args.plot)
+    with spark_for(args) as spark:
+        where = place_of(args)
+        bar = Bar(sys.stderr)
+        bar.say("asking …")
+        try:
+            if args.plot:
+                answer(spark, where, args.text, lambda frame: plot.plot(frame, args.plot, args.text))
+                return 0
+            render = tables.csv if args.csv else tables.json if args.json else as_table
+
+            def rendered(frame: DataFrame) -> Iterator[str]:
+                yield from render(frame)
+                bar.end()
+
+            write(spark, where, args.text, rendered, sys.stdout)
+        finally:
+            bar.end()
+    return 0
+
+
+def as_table(frame: DataFrame) -> Iterator[str]:
+    from mqks.pipeline import tables
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return tables.table(frame, limit=MOST_ROWS, width=width)
+
+
+def replay(args: Namespace) -> int:
+    from mqks.pipeline.progress import Publishing, simply
+    from mqks.pipeline.replay import replay
+
+    where = place_of(args)
+    bar, began, publishing = Bar(sys.stderr), time.monotonic(), Publishing(where)
+
+    def told(done: int, total: int) -> None:
+        speed = done / max(time.monotonic() - began, 1e-9)
+        bar(done, total, f"{done:,} of {total:,}, {speed:,.0f} rows/s")
+        publishing.publish(simply("replay", "stopped" if done == total else "running", done, speed))
+
+    try:
+        with spark_for(args) as spark:
+            began = time.monotonic()
+            found = replay(
+                spark,
+                where,
+                where=args.where,
+                start=args.start,
+                stop=args.stop,
+                to_event=args.to_event,
+                queue=args.queue,
+                rate=args.rate,
+                scope=args.scope,
+                new_ids=args.new_ids,
+                dry_run=args.dry_run,
+                progress=told,
+            )
+    finally:
+        bar.end()
+        publishing.close()
+    if args.dry_run:
+        print("\n".join(found.lines()))
+    else:
+        known = "" if args.new_ids else "; those that it had taken in this scope before are not published again"
+        print(f"the broker has confirmed {found.rows - found.repeated:,} messages{known}")
+    return 0
+
+
+def init(args: Namespace) -> int:
+    from mqks.pipeline.template import TEMPLATE
+
+    try:
+        with args.file.open("x", encoding="utf-8") as out:
+            out.write(TEMPLATE)
+    except FileExistsError:
+        complain(f"{args.file} is there already: choose another name")
+        return 1
+    print(f"{args.file} is written. Run it: mqks pipeline run {args.file}")
+    return 0
+
+
+COMMANDS: Table = {
+    "archive": Command(
+        "copy the journal to a lake of Parquet files, each event once",
+        add_archive,
+        archive,
+        "mqks pipeline archive --data=mqks-data --lake=mqks-lake",
+    ),
+    "stats": Command("count events per minute", add_stats, stats, "mqks pipeline stats --lake=mqks-lake"),
+    "run": Command(
+        "run several jobs in one session: archive, stats, yours",
+        add_run,
+        run,
+        "mqks pipeline run archive stats pipeline.py",
+    ),
+    "init": Command("write a pipeline of your own to begin with", add_init, init, "mqks pipeline init pipeline.py"),
+    "sql": Command(
+        "ask lake and journal", add_sql, sql, 'mqks pipeline sql "SELECT event, count(*) FROM events GROUP BY event"'
+    ),
+    "replay": Command(
+        "publish events again, from lake and journal",
+        add_replay,
+        replay,
+        "mqks pipeline replay --where \"event = 'order.new'\" --from 2026-01-31T12:00 --queue mail",
+    ),
+}

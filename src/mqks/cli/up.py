@@ -1,0 +1,183 @@
+"""`mqks up`: a broker and its pipeline with one command and one Ctrl-C.
+
+They are two processes below this one, so that what happens to Spark does not happen to the broker. When all ends the
+pipeline goes first: it still has something to tell the broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mqks.cli.command import Command, add_conf
+from mqks.cli.output import complain
+
+if TYPE_CHECKING:
+    from mqks.server.config import Config
+
+LOOK_AGAIN = 0.05
+PATIENCE = 30.0  # seconds for the pipeline to end what it is at
+DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
+
+
+def arguments(parser: ArgumentParser) -> None:
+    from mqks.pipeline.place import LAKE
+    from mqks.server.config import OPTIONS, SWITCH
+
+    parser.add_argument("--lake", metavar="DIR", default=LAKE, help=f"folder or URL of the lake (default: {LAKE})")
+    parser.add_argument("--master", metavar="URL", default="local[*]", help="the Spark cluster (default: local[*])")
+    add_conf(parser)
+    parser.add_argument("--run", metavar="FILE.py", action="append", default=[], help="a pipeline of yours, too")
+    parser.add_argument(
+        "--pipeline", action=argparse.BooleanOptionalAction, default=True, help="archive and stats beside the broker"
+    )
+    broker = parser.add_argument_group("the broker's own, as `mqksd --help` tells them")
+    for option in OPTIONS:
+        if option.kind is SWITCH:
+            broker.add_argument(option.flag, action=argparse.BooleanOptionalAction, default=None)
+        else:
+            broker.add_argument(option.flag, metavar=option.kind.metavar)
+
+
+def flags_for_broker(args: Namespace) -> list[str]:
+    from mqks.server.config import OPTIONS, SWITCH
+
+    flags = []
+    for option in OPTIONS:
+        value = getattr(args, option.name)
+        if value is None:
+            continue
+        if option.kind is SWITCH:
+            flags.append(option.flag if value else option.flag.replace("--", "--no-", 1))
+        else:
+            flags.append(f"{option.flag}={value}")
+    return flags
+
+
+def run(args: Namespace) -> int:
+    from mqks.server.config import Config, ConfigError
+
+    flags = flags_for_broker(args)
+    try:
+        config = Config.load(flags, os.environ)
+    except ConfigError as error:
+        args.parser.error(str(error))
+    if config.port == 0:
+        args.parser.error("mqks up needs a --port that the pipeline can be told")
+    with Children() as children:
+        broker = children.start("mqks.cli.mqksd", *flags)
+        while broker.poll() is None and not children.signalled and not is_listening(config):
+            time.sleep(LOOK_AGAIN)
+        if broker.poll() is None and not children.signalled and (command := pipeline_command(args, config)):
+            children.start("mqks.cli.mqks", "pipeline", *command)
+        return children.wait()
+
+
+def is_listening(config: Config) -> bool:
+    with suppress(OSError), socket.create_connection((reachable(config), config.port), timeout=1):
+        return True
+    return False
+
+
+def reachable(config: Config) -> str:
+    """Where a broker that listens everywhere is met on its own machine."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(config.host, config.host)
+
+
+def pipeline_command(args: Namespace, config: Config) -> list[str]:
+    """Empty where there is none to be run; then it has been said why."""
+    if not args.pipeline:
+        return []
+    if reason := hindrance(config):
+        complain(f"no pipeline: {reason}. The broker runs on without it")
+        return []
+    host = reachable(config)
+    url = f"mqks://[{host}]:{config.port}" if ":" in host else f"mqks://{host}:{config.port}"
+    where = [f"--url={url}", f"--data={config.data}", f"--lake={args.lake}", f"--master={args.master}"]
+    settings = [f"--conf={name}={value}" for name, value in args.conf]
+    return ["run", "archive", "stats", *args.run, *where, *settings]
+
+
+def hindrance(config: Config) -> str | None:
+    """Why there can be no pipeline here."""
+    from mqks.pipeline.session import CannotStart, check
+
+    if config.memory:
+        return "with --memory there is no journal to read"
+    try:
+        check()
+    except CannotStart as error:
+        return str(error)
+    return None
+
+
+class Children:
+    """The broker, then its pipeline: ended in the other order, and with this process if it is killed."""
+
+    def __enter__(self) -> Children:
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._signals = 0
+        self._before = {number: signal.signal(number, self._heed) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signals, child in enumerate(reversed(self._running), 2):
+            self._end(child, in_a_hurry=signals)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def signalled(self) -> bool:
+        return self._signals > 0
+
+    def _heed(self, *_: object) -> None:
+        self._signals += 1
+
+    def _end(self, child: subprocess.Popen[bytes], in_a_hurry: int) -> None:
+        """Asks it to end; after that many signals, or when it takes too long, it has to."""
+        child.terminate()
+        until = time.monotonic() + PATIENCE
+        while child.poll() is None:
+            if self._signals >= in_a_hurry or time.monotonic() > until:
+                child.kill()
+                child.wait()
+            time.sleep(LOOK_AGAIN)
+
+    def start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        # In a session of its own: Ctrl-C is for this process alone, which passes it on in its order.
+        child = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments], start_new_session=True, preexec_fn=die_with_parent
+        )
+        self._running.append(child)
+        return child
+
+    def wait(self) -> int:
+        """Until the broker has ended, or Ctrl-C; answers the exit code of all."""
+        broker, *others = self._running
+        while not self._signals and broker.poll() is None:
+            for child in others:
+                if child.poll() is not None:
+                    others.remove(child)
+                    complain(f"the pipeline has ended (exit code {child.returncode}). The broker runs on without it")
+            time.sleep(LOOK_AGAIN)
+        return 0 if self._signals else broker.wait()
+
+
+def die_with_parent() -> None:
+    if Path("/proc").exists():  # Linux
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGTERM)
+
+
+COMMAND = Command(
+    "run a broker and its pipeline together", arguments, run, "mqks up --data=./mqks-data --lake=./mqks-lake"
+)
