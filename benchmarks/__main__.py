@@ -56,12 +56,9 @@ def missing(scenarios: Sequence[Scenario], mqksd: str) -> set[type[Contender]]:
             Server(contender).remove()
         except FileNotFoundError as error:
             absent.add(kind)
-            if kind.family not in said:
-                print(
-                    f"{kind.family} is left out, {error} was not found. To have it: {contender.install}",
-                    flush=True,
-                )
-            said.add(kind.family)
+            if str(error) not in said:
+                print(f"{kind.name} is left out, {error} was not found. To have it: {contender.install}", flush=True)
+            said.add(str(error))
     return absent
 
 

@@ -31,6 +31,11 @@ METRICS = [
     Metric("peak_mib", "peak memory", "MiB"),
     Metric("history_rate", "history", "/s"),
     Metric("raw_mb", "history, raw", "MB/s"),
+    Metric("row_rate", "rows", "/s"),
+    Metric("row_us", "time", "µs/row"),
+    Metric("spark_cpu_us", "Spark CPU", "µs/row"),
+    Metric("first_p50_s", "first update, p50", "s"),
+    Metric("first_max_s", "first update, longest", "s"),
 ]
 
 
@@ -95,4 +100,10 @@ GOALS = [
     *like_a_client("client-consume", "rate"),
     *like_a_client("client-confirmed", "confirmed_rate"),
     *like_a_client("client-manual", "rate"),
+    Goal("spark-scan", "row_rate", "Spark text", True, 2),
+    Goal("spark-filter", "row_rate", "MQKS scan", True, 1.5),
+    Goal("spark-stream", "row_rate", None, True, 500_000),
+    Goal("spark-sink", "row_rate", None, True, 250_000),
+    Goal("spark-stats", "first_p50_s", None, False, 2),
+    Goal("spark-flat", "row_us", "MQKS 1/50", False, 1.2),
 ]

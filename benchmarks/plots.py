@@ -17,10 +17,14 @@ COLOURS = {
     "MQKS": "#d1495b",
     "MQKS memory": "#e9a6b0",
     "MQKS blocking": "#e07a5f",
+    "MQKS by url": "#e07a5f",
+    "MQKS scan": "#e9a6b0",
+    "MQKS 1/50": "#e9a6b0",
     "copy": "#b8b8b8",
     "NATS": "#2e86ab",
     "Redis": "#6a994e",
     "Redis everysec": "#b5ce9b",
+    "Spark text": "#e8a33d",
 }
 TITLES = {scenario.name: scenario.title for scenario in SCENARIOS}
 NAMES = {(s.name, kind.family): kind.name for s in SCENARIOS for kind in s.messages}
@@ -68,6 +72,19 @@ PLOTS: list[tuple[str, str, Bars]] = [
             ("client-manual", "rate"),
         ],
     ),
+    (
+        "spark",
+        "With Spark, rows per second (more is better)",
+        [
+            (scenario, "row_rate")
+            for scenario in ("spark-scan", "spark-filter", "spark-stream", "spark-archive", "spark-sink")
+        ],
+    ),
+    (
+        "spark-time",
+        "With Spark, time (less is better)",
+        [("spark-flat", "row_us"), ("spark-stats", "first_p50_s")],
+    ),
 ]
 LABELS = {
     ("latency", "p50_us"): "p50",
@@ -78,6 +95,8 @@ LABELS = {
     ("backlog", "taken_rate"): "backlog of 1,000,000:\ntaken",
     ("backlog", "drain_rate"): "backlog of 1,000,000:\ndrained",
     ("queues", "taken_rate"): "into 10,000 queues",
+    ("spark-flat", "row_us"): "µs per row of 50,000,000\nand of 1,000,000",
+    ("spark-stats", "first_p50_s"): "s, publish → first update",
 }
 
 

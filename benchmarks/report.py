@@ -14,7 +14,19 @@ from benchmarks.goals import GOALS, METRICS, Metric
 from benchmarks.measure import Metrics
 from benchmarks.scenarios import PARTS, Scenario
 
-FAMILIES = ["MQKS", "MQKS memory", "MQKS blocking", "copy", "NATS", "Redis", "Redis everysec"]
+FAMILIES = [
+    "MQKS",
+    "MQKS memory",
+    "MQKS blocking",
+    "MQKS by url",
+    "MQKS scan",
+    "MQKS 1/50",
+    "copy",
+    "NATS",
+    "Redis",
+    "Redis everysec",
+    "Spark text",
+]
 
 
 @dataclass
@@ -102,6 +114,7 @@ def footnotes(results: Sequence[Result]) -> list[str]:
     return [
         "In brackets: MQKS's number divided by this one. Medians. Server CPU is that of all its processes.",
         "A message that goes to ten consumers is delivered ten times, and CPU is per delivery.",
+        "Spark CPU is that of the JVM and of all Python workers.",
         *[f"{variant}: {', '.join(names)}." for variant, names in variants.items()],
         *[f"FAILED  {r.scenario}, {r.contender}: {r.error}" for r in results if r.error],
     ]

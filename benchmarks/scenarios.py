@@ -12,6 +12,7 @@ from benchmarks.contenders.copy import Copy
 from benchmarks.contenders.mqks import Mqks, MqksDurable, MqksMemory, MqksSmall
 from benchmarks.contenders.nats import JetStream, JetStreamFile, Nats
 from benchmarks.contenders.redis import Redis, RedisAlways, RedisEverysec, RedisList, RedisStreams
+from benchmarks.contenders.spark import ByUrl, Fiftieth, OnSpark, Text, Unfiltered
 from benchmarks.measure import (
     Metrics,
     backlog,
@@ -23,10 +24,11 @@ from benchmarks.measure import (
 )
 from benchmarks.measure_clients import client_acked, client_confirmed, client_consume, client_publish
 from benchmarks.measure_journal import acked_if_it_can, confirmed, drain, history, recovery
+from benchmarks.measure_spark import archived, counted, filtered, scan, scan_time, streamed, written
 from benchmarks.payload import Layout, Load, shuffled
 
 Counts = Mapping[type[Contender], int]
-MEMORY, JOURNAL, CLIENTS = PARTS = ["in memory", "with the journal", "Python clients"]
+MEMORY, JOURNAL, CLIENTS, SPARK = PARTS = ["in memory", "with the journal", "Python clients", "with Spark"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ ONE: Layout = (((b"q1", (b"e1",)),),)
 MIXED_EVENTS = [b"e%02d" % e for e in range(100)]
 MIXED: Layout = (tuple((b"q%02d" % q, tuple(MIXED_EVENTS[q::20])) for q in range(20)),)
 MANY: Layout = (tuple((b"q%05d" % q, (b"e%05d" % q,)) for q in range(10_000)),)
+
+
+ORDERS = Load(64, (), shuffled([b"order.%02d" % e for e in range(100)]))  # lines of 107 bytes
 
 
 def fan_out(count: int) -> Layout:
@@ -186,4 +191,18 @@ SCENARIOS = [
         {MqksAsyncio: 300 * K, MqksBlocking: 300 * K, NatsPyStream: 50 * K, RedisPyStream: 50 * K},
         part=CLIENTS,
     ),
+    Scenario("spark-scan", "all columns, 64 B", scan, ORDERS, {OnSpark: 5 * M, ByUrl: 5 * M, Text: 5 * M}, part=SPARK),
+    Scenario(
+        "spark-filter",
+        "one event of 100, 64 B",
+        filtered,
+        ORDERS,
+        {OnSpark: 5 * M, Unfiltered: 5 * M, Text: 5 * M},
+        part=SPARK,
+    ),
+    Scenario("spark-stream", "journal → Parquet, 64 B", streamed, ORDERS, {OnSpark: 5 * M, Text: 5 * M}, part=SPARK),
+    Scenario("spark-archive", "journal → lake, data as VARIANT, 64 B", archived, ORDERS, {OnSpark: 5 * M}, part=SPARK),
+    Scenario("spark-sink", "published and confirmed, 64 B", written, ORDERS, {OnSpark: 1 * M}, part=SPARK),
+    Scenario("spark-stats", "publish → first update", counted, ORDERS, {OnSpark: 20}, scaled=False, part=SPARK),
+    Scenario("spark-flat", "50,000,000 rows, 64 B", scan_time, ORDERS, {OnSpark: 50 * M, Fiftieth: 1 * M}, part=SPARK),
 ]

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -73,19 +74,15 @@ class Server:
 
     def cpu(self) -> float:
         """Seconds of CPU, user and system, of all server processes so far."""
-        ticks = 0
-        for pid in self._pids():
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / TICKS
+        return cpu_seconds(self.process.pid)
 
     def rss(self) -> int:
         """Resident bytes of all server processes."""
-        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE for pid in self._pids())
+        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE for pid in processes(self.process.pid))
 
     def peak_rss(self) -> int:
         """The most that was ever resident, of all server processes."""
-        status = "".join(Path(f"/proc/{pid}/status").read_text() for pid in self._pids())
+        status = "".join(Path(f"/proc/{pid}/status").read_text() for pid in processes(self.process.pid))
         return sum(1024 * int(kib) for kib in re.findall(r"VmHWM:\s+(\d+) kB", status))
 
     def forget_files(self) -> None:
@@ -106,14 +103,6 @@ class Server:
                 return now
             last = now
         return last
-
-    def _pids(self) -> list[int]:
-        pids, found = [self.process.pid], 0
-        while found < len(pids):
-            for children in Path(f"/proc/{pids[found]}/task").glob("*/children"):
-                pids += [int(pid) for pid in children.read_text().split()]
-            found += 1
-        return pids
 
     def _await_listening(self) -> None:
         # Asked of the kernel and not by connecting: the copy would take a probe for a consumer.
@@ -140,6 +129,27 @@ class Server:
     def remove(self) -> None:
         """Its folder goes; nothing else is left of a server that was never started."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def processes(pid: int) -> list[int]:
+    """A process and all below it."""
+    pids, found = [pid], 0
+    while found < len(pids):
+        for children in Path(f"/proc/{pids[found]}/task").glob("*/children"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+                pids += [int(pid) for pid in children.read_text().split()]
+        found += 1
+    return pids
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and all below it so far, those that have ended included."""
+    ticks = 0
+    for each in processes(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended: its parent has its time now
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / TICKS
 
 
 def free_port() -> int:
