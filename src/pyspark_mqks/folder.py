@@ -6,6 +6,7 @@ segment.
 """
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -14,17 +15,58 @@ from pathlib import Path
 from mqks.journal import BeyondEnd, Damaged, PositionGone, Reader
 from mqks.journal.columns import Columns
 from mqks.journal.files import SegmentFile, starts
-from mqks.journal.format import Header, batch_crc
+from mqks.journal.format import HEADER_SIZE, Header, Stop, batch_crc, dtid_floor, parse_header
+from pyspark_mqks.journal import Journal, fitting
 from pyspark_mqks.loss import Lost
 
 PIECE = 1 << 19  # read at once: two batches that are full, and little enough for the caches
+LOOK = 1 << 16  # read at once where only headers are wanted: of large batches one, of small ones hundreds
 
 
-class Folder:
+class Behind:
+    """How far a live segment can be seen that has damage; each look goes on where the one before ended.
+
+    What is behind the damage is shown as in any live segment. That there is damage is for those who read it to say.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self._visible = start
+        self._offset: int | None = None  # all before was looked at
+        self._waits = False  # for the sync
+        self._synced = 0
+        self._ends: deque[int] = deque()  # of the valid batches that cannot be seen yet
+
+    def look(self, file: SegmentFile) -> int:
+        """The visible end, as a position."""
+        size = file.size
+        if self._offset is None:
+            line = file.first_line()
+            if line is None:
+                return self._visible
+            self._offset = line.size
+            self._waits = line.fsync == "always"
+        while True:
+            batches = file.batches(self._offset, size)
+            for header, _ in batches:
+                self._synced = max(self._synced, header.synced)
+                self._ends.append(header.end)
+            self._offset = batches.offset
+            following = None if batches.stop is Stop.END else file.header_after(self._offset + 1, size)
+            if following is None:
+                break
+            self._offset = following.position - file.start
+        while self._ends and (self._ends[0] <= self._synced or not self._waits):
+            self._visible = self._ends.popleft()
+        return self._visible
+
+
+class Folder(Journal):
     def __init__(self, path: str, lost: Lost) -> None:
         self._path = Path(path)
         self._lost = lost
         self._reader = Reader(self._path)
+        self._behind = Behind(-1)
 
     # ── where things are ──
 
@@ -32,15 +74,22 @@ class Folder:
         return self._reader.earliest
 
     def latest(self) -> int:
-        """The visible end."""
-        return self._reader.latest
+        try:
+            return self._reader.latest
+        except Damaged:
+            with SegmentFile(self._path, starts(self._path)[-1]) as file:
+                if self._behind.start != file.start:
+                    self._behind = Behind(file.start)
+                return self._behind.look(file)
 
     def at(self, time: datetime) -> int:
-        """Where the first batch of that time or later begins."""
-        return self._reader.find_time(time)
+        try:
+            return self._reader.find_time(time)
+        except Damaged:  # the live segment, where it must be then
+            with SegmentFile(self._path, starts(self._path)[-1]) as file:
+                return file.start + file.find_dtid(dtid_floor(time), self.latest() - file.start)
 
-    def begin(self, position: int) -> int:
-        """Where to begin, to have all from this position on: at its batch, at the next there is, or at the end."""
+    def check(self, position: int) -> int:
         try:
             self._reader.raw(position, position)  # this only checks the position
         except PositionGone as gone:
@@ -51,34 +100,20 @@ class Folder:
             latest = self.latest()
             self._lost(latest, position, str(beyond))
             return latest
-        header = self._batch_with(position)
-        return header.position if header else position
+        return position
 
-    def advance(self, start: int, latest: int, rows: int | None, size: int | None) -> int:
-        """How far to go from `start` with so many rows and bytes at most, but at least one batch: where one ends."""
-        stop = latest
-        if size is not None and start + size < latest:
-            header = self._batch_with(start + size)
-            stop = start + size if header is None else header.position if header.position > start else header.end
-        if rows is None:
-            return min(stop, latest)
-        at = start
-        for header in self._headers(start, stop):
-            rows -= header.count
-            if rows < 0 and at > start:
-                return at
-            at = header.end
-        return min(stop, latest)
-
-    def _batch_with(self, position: int) -> Header | None:
-        """The batch that has this position; None between segments, in the first line of one, and at the end."""
+    def batch_with(self, position: int) -> Header | None:
+        """None between segments, in the first line of one, and at the end."""
         found = starts(self._path)
-        index = bisect_right(found, position) - 1
-        if index >= 0:
-            with suppress(FileNotFoundError), SegmentFile(self._path, found[index]) as file:
-                header = file.header_before(min(position - file.start, file.size))
-                return header if header and header.end > position else None
-        return None
+        opened = self._open(found, bisect_right(found, position) - 1)
+        if opened is None:
+            return None
+        with opened as file:
+            header = file.header_before(min(position - file.start, file.size))
+            return header if header and header.end > position else None
+
+    def count(self, start: int, stop: int, rows: int) -> int:
+        return fitting(self._headers(start, stop), stop, rows)
 
     def _headers(self, start: int, stop: int) -> Iterator[Header]:
         """Of the batches that begin in the range, as far as they can be read."""
@@ -87,35 +122,37 @@ class Folder:
             if segment >= stop:
                 return
             with suppress(FileNotFoundError), SegmentFile(self._path, segment) as file:
-                size = file.size
-                header = file.header_after(max(start - segment, 1), size)
-                while header is not None and header.position < stop:
+                for header in _headers(file, max(start - segment, 1)):
+                    if header.position >= stop:
+                        return
                     yield header
-                    end = header.end - segment
-                    header = file.header_at(end) or file.header_after(end, size)
 
     # ── reading ──
 
     def scan(self, columns: Columns, start: int, stop: int) -> Iterator[None]:
-        """Feed the batches that begin in the range; every now and then the caller may take what is there."""
         at, exact = start, False  # does a batch or a segment begin at `at`?
         while at < stop:
             found = starts(self._path)  # before any size: a segment that is sealed by now does not grow any more
             index = bisect_right(found, at) - 1
-            if index >= 0:
-                with (
-                    suppress(FileNotFoundError),
-                    SegmentFile(self._path, found[index]) as file,
-                ):  # or retention was faster
+            opened = self._open(found, index)
+            if opened is not None:
+                with opened as file:
                     at = yield from self._scan_segment(columns, file, at, stop, exact)
             if at >= stop:
                 return
             if index + 1 < len(found):
-                self._step_over(at, found[index + 1], index < 0)
+                self._step_over(at, found[index + 1], gone=opened is None)
                 at, exact = found[index + 1], True
             elif starts(self._path) == found:
                 self._lost(at, stop, f"the journal ends at {at}, and was longer when the query was planned")
                 return
+
+    def _open(self, found: list[int], index: int) -> SegmentFile | None:
+        """None before the first segment, and where retention was faster."""
+        try:
+            return SegmentFile(self._path, found[index]) if index >= 0 else None
+        except FileNotFoundError:
+            return None
 
     def _step_over(self, at: int, following: int, gone: bool) -> None:
         """From the end of a segment to the next one: where recovery has cut the journal nothing is missing."""
@@ -141,20 +178,22 @@ class Folder:
         if offset >= size:
             return at
         line = file.first_line()
-        if line is None:
+        if line is None and offset == 0:
             offset = self._damaged(file, offset, size, "its first line is not that of a segment")
-        elif offset <= line.size:
+        elif line is not None and offset <= line.size:
             offset = line.size
         elif not exact:
             offset = _first_batch(file, offset, size)
         need = 0
         while offset < size and file.start + offset < stop:
-            piece = file.read(max(min(PIECE, stop - file.start - offset), need), offset)
+            wanted = max(min(PIECE, stop - file.start - offset), need)
+            piece = file.read(wanted, offset)
+            cut = len(piece) < min(wanted, size - offset)  # by someone, while we read
             offset += columns.feed(piece, file.start + offset, stop)
             need = columns.need
             if columns.why == "bad":
                 offset = self._damaged(file, offset, size, "there is no valid batch where one should be")
-            elif offset + need > size:
+            elif cut or offset + need > size:
                 offset = self._damaged(file, offset, size, "the file ends inside a batch")
                 need = 0
             yield
@@ -184,3 +223,18 @@ def _first_batch(file: SegmentFile, offset: int, size: int) -> int:
             return end
     header = file.header_after(offset, size)
     return header.position - file.start if header else size
+
+
+def _headers(file: SegmentFile, offset: int) -> Iterator[Header]:
+    """Of the batches that begin there or later, as far as they can be read."""
+    size = file.size
+    header = file.header_after(offset, size)
+    data, begin = b"", 0
+    while header is not None:
+        yield header
+        offset = header.end - file.start
+        if offset + HEADER_SIZE > begin + len(data):
+            data, begin = file.read(LOOK, offset), offset
+        header = parse_header(data[offset - begin : offset - begin + HEADER_SIZE])
+        if header is None or header.position != file.start + offset:
+            header = file.header_after(offset, size)

@@ -30,6 +30,7 @@ SPANS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smhd]?)", re.IGNORECASE | re.ASCII)
 TRUTH = {"true": True, "false": False}
 DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
+LEAST_MILLISECONDS = 11  # digits; fewer are a date, or seconds, and would all be in the spring of 1970 or before
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -51,12 +52,15 @@ def offsets(text: str) -> Offsets:
 def timestamp(text: str) -> datetime:
     try:
         if DIGITS.fullmatch(text):
+            if len(text) < LEAST_MILLISECONDS:
+                raise ValueError
             return EPOCH + timedelta(milliseconds=int(text))
         time = datetime.fromisoformat(text)
         return time if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise ValueError(
-            "give a time such as 2026-01-31T12:00:00Z (UTC if it names no zone), or milliseconds since 1970"
+            "give a time such as 2026-01-31T12:00:00Z (UTC if it names no zone), or milliseconds since 1970, "
+            f"which have {LEAST_MILLISECONDS} digits or more"
         ) from None
 
 

@@ -8,6 +8,7 @@ as Spark does. Nothing here does I/O, and all of it can be pickled.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from enum import Enum
 from typing import Any, NamedTuple, Self
 
 from pyspark_mqks.kinds import (
@@ -33,8 +34,15 @@ class OptionError(ValueError):
     """An option that will not do; the text is one line and says what to give."""
 
 
-def about(kind: Kind, help: str) -> dict[str, Any]:
-    return {"kind": kind, "help": help}
+class Use(Enum):
+    """What a source is used for."""
+
+    BATCH = "batch"
+    STREAM = "stream"
+
+
+def about(kind: Kind, help: str, only: Use | None = None) -> dict[str, Any]:
+    return {"kind": kind, "help": help, "only": only}
 
 
 class Parsing:
@@ -85,7 +93,7 @@ class SourceOptions(Parsing):
     )
     ending_offsets: Offsets | None = field(
         default=None,
-        metadata=about(OFFSETS, "where to end, in a batch: before this position; by default latest"),
+        metadata=about(OFFSETS, "where to end, in a batch: before this position; by default latest", Use.BATCH),
     )
     starting_timestamp: datetime | None = field(
         default=None,
@@ -93,15 +101,19 @@ class SourceOptions(Parsing):
     )
     ending_timestamp: datetime | None = field(
         default=None,
-        metadata=about(TIME, "end before what came at this time or later, in a batch, instead of endingOffsets"),
+        metadata=about(
+            TIME, "end before what came at this time or later, in a batch, instead of endingOffsets", Use.BATCH
+        ),
     )
     max_offsets_per_trigger: int | None = field(
         default=None,
-        metadata=about(COUNT, "most rows that a stream takes at once, at least one batch of the journal"),
+        metadata=about(COUNT, "most rows that a stream takes at once, at least one batch of the journal", Use.STREAM),
     )
     max_bytes_per_trigger: int = field(
         default=256 << 20,
-        metadata=about(SIZE_IN_BYTES, "most bytes that a stream takes at once, at least one batch of the journal"),
+        metadata=about(
+            SIZE_IN_BYTES, "most bytes that a stream takes at once, at least one batch of the journal", Use.STREAM
+        ),
     )
     min_partitions: int = field(
         default=1,
@@ -137,6 +149,7 @@ class SourceOptions(Parsing):
             SWITCH,
             "let Spark's filters on event, time and position narrow what a batch reads; by default only with a Spark "
             "that forgets them after the query: with 4.3, set it to true for a DataFrame that is used once",
+            Use.BATCH,
         ),
     )
     retry_for: float = field(
@@ -151,11 +164,11 @@ class SourceOptions(Parsing):
             if getattr(self, first) is not None and getattr(self, second) is not None:
                 raise OptionError(f"give either {spark_name(first)} or {spark_name(second)}, not both")
 
-    def check_stream(self) -> None:
-        """A stream has no end."""
-        for name in ("ending_offsets", "ending_timestamp"):
-            if getattr(self, name) is not None:
-                raise OptionError(f"option {spark_name(name)} is for batches: a stream has no end")
+    def check_use(self, use: Use) -> None:
+        """What would do nothing there is refused."""
+        for option in options_of(SourceOptions):
+            if option.only not in (None, use) and getattr(self, option.field) != option.default:
+                raise OptionError(f"option {option.name} is for a {option.only.value}, and this is a {use.value}")
 
 
 @dataclass(frozen=True)
@@ -203,6 +216,7 @@ class Option(NamedTuple):
     kind: Kind
     default: object
     help: str
+    only: Use | None
 
 
 def spark_name(field: str) -> str:

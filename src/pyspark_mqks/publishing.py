@@ -7,7 +7,6 @@ drops what it had taken. It touches one socket and the clock, and knows lines, n
 
 import contextlib
 import json
-import logging
 import select
 import socket
 import time
@@ -19,14 +18,11 @@ from typing import Self
 from mqks.client.address import Address
 from mqks.client.errors import ConnectionLost, Refused
 from mqks.client.liveness import is_held_back
-from mqks.client.options import CONNECT_SECONDS, unreachable
 from pyspark_mqks.lines import Block
-
-log = logging.getLogger(__name__)
+from pyspark_mqks.reaching import Patience, connected
 
 WINDOW = 4 << 20  # bytes that may wait for their oks: some fsyncs of a broker that takes 100 MB/s
 CHUNK = 256 << 10  # bytes read at a time
-FIRST_DELAY, LONGEST_DELAY = 0.05, 1.0  # seconds between attempts to connect
 SILENCE = 30.0  # seconds without an ok after which a broker counts as gone, unless it tells that it has no room
 HELLO = b"sink stats\n"
 ANSWER = b"sink ok "
@@ -60,12 +56,12 @@ class Publisher:
         self._unsent: deque[memoryview] = deque()
         self._due = 0.0  # when the next lines may be sent
         self._heard = 0.0  # when something was confirmed, or we began to wait for it
-        self._lost: float | None = None  # when the connection went, if nothing has been confirmed since
-        self._delay = FIRST_DELAY
+        self._patience = Patience(address, retry_for)  # renewed by what is confirmed
         try:
             self._connect()
         except OSError as error:
             self._connect_again(error)
+        self._left = time.monotonic()  # when we were done, to wait for more rows
 
     def __enter__(self) -> Self:
         return self
@@ -98,11 +94,8 @@ class Publisher:
     # ── the connection ──
 
     def _connect(self) -> None:
-        made = socket.create_connection(self._address, CONNECT_SECONDS)
+        made = connected(self._address)
         try:
-            if made.getsockname() == made.getpeername():  # as may happen on loopback, when nobody listens there
-                raise ConnectionRefusedError("connected to itself")
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.max_line = _greet(made)
             made.setblocking(False)
         except BaseException:
@@ -123,32 +116,29 @@ class Publisher:
     def _connect_again(self, error: OSError) -> None:
         """Until it works, or for too long without anything confirmed."""
         self._disconnect()
-        if self._lost is None:
-            self._lost = time.monotonic()
-            self._delay = FIRST_DELAY
-            log.warning("%s; trying for %g s", unreachable(self._address, error), self._retry_for)
-        while time.monotonic() + self._delay <= self._lost + self._retry_for:
-            time.sleep(self._delay)
-            self._delay = min(2 * self._delay, LONGEST_DELAY)
+        while self._socket is None:
             try:
-                return self._connect()
+                self._patience.wait(error)
+            except ConnectionLost as lost:
+                counts = f"{self.confirmed} are confirmed, {self.unconfirmed} were sent and are not"
+                raise ConnectionLost(f"{lost}. Of this task's rows {counts}") from error
+            try:
+                self._connect()
             except OSError as failed:
                 error = failed
-        raise ConnectionLost(
-            f"{unreachable(self._address, error)} It was tried for {self._retry_for:g} s (retryFor). "
-            f"Of this task's rows {self.confirmed} are confirmed, {self.unconfirmed} were sent and are not"
-        ) from error
 
     # ── its turns ──
 
     def _serve(self, done: Callable[[], bool]) -> None:
         """Send and read until it is done, over as many connections as it takes."""
         self._heard = time.monotonic()
+        self._patience.leave_out(self._heard - self._left)
         while not done():
             try:
                 self._turn()
             except OSError as error:
                 self._connect_again(error)
+        self._left = time.monotonic()
 
     def _turn(self) -> None:
         assert self._socket is not None
@@ -202,7 +192,8 @@ class Publisher:
                 raise ConnectionResetError("the broker answers more than it was asked")
             self.confirmed += lines
             self._said += lines
-            self._heard, self._lost = time.monotonic(), None
+            self._heard = time.monotonic()
+            self._patience.renew()
         while self._waiting and self._said >= len(self._waiting[0].ends):
             block = self._waiting.popleft()
             self._said -= len(block.ends)

@@ -1,29 +1,28 @@
 """The journal of a running broker, read through `history --raw`, for executors that do not see its folder.
 
-It offers what `pyspark_mqks.folder` does. The broker sends whole batches whose checksums are right; an answer begins
-with the batch that has the position asked for. A broker that is away is waited for, and reading goes on after the last
-whole batch.
+The broker sends whole batches whose checksums are right; an answer begins with the batch that has the position asked
+for. A broker that is away is waited for, and reading goes on after the last whole batch.
 """
 
 import socket
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from mqks.client.address import find_address
+from mqks.client.address import Address, find_address
 from mqks.journal import JournalError
 from mqks.journal.columns import Columns
 from mqks.journal.format import HEADER_SIZE, Header, parse_header
+from pyspark_mqks.journal import END, Journal, fitting
 from pyspark_mqks.loss import Lost
+from pyspark_mqks.reaching import Patience, connected
 
 ID = b"h"  # of our requests: no batch begins with a letter
 RECEIVE = 1 << 20
-CONNECT_SECONDS = 5.0
 SILENCE_SECONDS = 60.0  # after which a connection counts as lost
-PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between attempts; then always the last
+KEEP_SECONDS = 10.0  # that a connection may be idle and is used again
 ENOUGH_EMPTY_ANSWERS = 2  # see Remote.scan
-NO_LIMIT = 1 << 63
 
 T = TypeVar("T")
 
@@ -35,60 +34,93 @@ class Refused(Exception):
         super().__init__(f"the broker refused to read on; its log says why, under error {error_id}")
 
 
-class Unreachable(JournalError):
-    """The broker was away for too long."""
-
-
 class Answer:
     """What comes for one request: batches, then where they end."""
 
-    def __init__(self, connection: socket.socket, start: str, options: str) -> None:
-        self.data = b""  # what has come and was not used; a batch or the last line begins at its start
+    def __init__(self, connection: socket.socket, start: object, options: str) -> None:
         self.end: int | None = None
         self._connection = connection
-        connection.sendall(b"%s history %s %s\n" % (ID, start.encode(), options.encode()))
+        self._data = b""
+        self._at = 0  # what is before it was used; a batch or the last line begins there
+        connection.sendall(b"%s history %s\n" % (ID, f"{start} {options}".encode()))
 
     def has(self, size: int) -> bool:
         """Waits for so many bytes; False if the answer ends before them."""
         while self.end is None:
-            if self.data.startswith(ID):
-                line, newline, _ = self.data.partition(b"\n")
+            left = len(self._data) - self._at
+            if self._data.startswith(ID, self._at):
+                line, newline, _ = self.rest().partition(b"\n")
                 if newline:
                     self._end(line)
-                    return False
-            elif len(self.data) >= size:
+                else:
+                    self._receive(1)
+            elif left >= size:
                 return True
-            more = self._connection.recv(RECEIVE)
-            if not more:
-                raise ConnectionError("the broker has closed the connection")
-            self.data += more
+            else:
+                self._receive(size - left if left else 1)  # the first byte tells what it is
         return False
 
     def header(self) -> Header | None:
         """Of the batch that comes next; None at the end."""
         if not self.has(HEADER_SIZE):
             return None
-        header = parse_header(self.data[:HEADER_SIZE])
+        header = parse_header(self._data[self._at : self._at + HEADER_SIZE])
         if header is None:
-            raise ConnectionError("what came from the broker is no batch")
+            raise ConnectionError(f"it does not answer as a broker does, but {self.rest()[:100]!r}")
         return header
+
+    def headers(self) -> Iterator[Header]:
+        """Of all batches; those that are not valid are refused when they are read."""
+        while (header := self.header()) is not None:
+            self.skip(header.size)
+            yield header
+
+    def position(self) -> int:
+        """Where an answer without batches ends."""
+        if self.has(1) or self.end is None:
+            raise ConnectionError(f"it does not answer as a broker does, but {self.rest()[:100]!r}")
+        return self.end
+
+    def rest(self) -> bytes:
+        """What has come and was not used."""
+        if self._at:
+            self._data, self._at = self._data[self._at :], 0
+        return self._data
 
     def skip(self, size: int) -> None:
         self.has(size)
-        self.data = self.data[size:]
+        self._at += size
+
+    def _receive(self, least: int) -> None:
+        pieces = [self.rest()]
+        while least > 0:
+            more = self._connection.recv(RECEIVE)
+            if not more:
+                raise ConnectionError("the broker has closed the connection")
+            pieces.append(more)
+            least -= len(more)
+        self._data = b"".join(pieces)
 
     def _end(self, line: bytes) -> None:
-        _, result, *rest = line.decode("ascii", "replace").split(" ")
-        if result == "error":
-            raise Refused(" ".join(rest))
-        self.end = int(rest[-1])
+        match line.decode("ascii", "replace").split(" "):
+            case [_, "ok", "--end", position] if position.isdigit():
+                self.end = int(position)
+            case [_, "error", *error_id]:
+                raise Refused(" ".join(error_id))
+            case _:
+                raise ConnectionError(f"it does not answer as a broker does, but {line[:100]!r}")
 
 
-class Remote:
+class Remote(Journal):
     def __init__(self, url: str, retry_for: float, lost: Lost) -> None:
-        self._address = find_address(url)
+        self._connection: socket.socket | None = None  # kept from one question to the next
+        self._used = 0.0  # when, the last time
+        self._address: Address = find_address(url)
         self._retry_for = retry_for
         self._lost = lost
+
+    def __del__(self) -> None:
+        self._close()
 
     # ── where things are ──
 
@@ -96,145 +128,100 @@ class Remote:
         return self._place("earliest")
 
     def latest(self) -> int:
-        """The visible end."""
         return self._place("latest")
 
     def at(self, time: datetime) -> int:
-        """Where the first batch of that time or later begins."""
         return self._place(time.astimezone(UTC).isoformat())
 
-    def begin(self, position: int) -> int:
-        """Where to begin, to have all from this position on: at its batch, at the next there is, or at the end."""
+    def check(self, position: int) -> int:
+        latest = self.latest()
+        if position > latest:
+            self._lost(latest, position, f"the journal of {self._address} ends at {latest}; is it the right broker?")
+            return latest
         try:
-            header = self._batch_with(position)
+            return self._ask(position, "--to=earliest", Answer.position)
         except Refused as refused:
-            return self._after_refusal(position, self.latest(), refused)
-        return header.position if header else position
+            return self._after_refusal(position, latest, refused)
 
-    def advance(self, start: int, latest: int, rows: int | None, size: int | None) -> int:
-        """How far to go from `start` with so many rows and bytes at most, but at least one batch: where one ends.
-
-        The rows are counted by reading them: a limit in bytes is cheaper.
-        """
-        stop = latest
-        if size is not None and start + size < latest:
-            try:
-                header = self._batch_with(start + size)
-            except Refused:
-                header = None  # the tasks will find out what is missing
-            stop = start + size if header is None else header.position if header.position > start else header.end
-        if rows is not None:
-            stop = self._tried(lambda connection: self._count(connection, start, stop, rows))
-        return min(stop, latest)
-
-    def _count(self, connection: socket.socket, start: int, stop: int, rows: int) -> int:
-        at = start
+    def batch_with(self, position: int) -> Header | None:
         try:
-            answer = Answer(connection, str(start), f"--raw --to={stop}")
-            while (header := answer.header()) is not None:
-                rows -= header.count if header.position >= start else 0
-                if rows < 0 and at > start:
-                    return at
-                at = header.end
-                answer.skip(header.size)
+            return self._batch_with(position)
         except Refused:
-            return at if at > start else stop  # the tasks will find out what is missing
-        return stop
+            return None  # the tasks will find out what is missing
+
+    def count(self, start: int, stop: int, rows: int) -> int:
+        """The rows are counted by reading them: a limit in bytes is cheaper."""
+
+        def fits(answer: Answer) -> int:
+            return fitting((header for header in answer.headers() if header.position >= start), stop, rows)
+
+        try:
+            return self._ask(start, f"--raw --to={stop}", fits)
+        except Refused:
+            return stop  # the tasks will find out what is missing
 
     def _place(self, word: str) -> int:
         """The position that a word of the protocol stands for."""
-
-        def ask(connection: socket.socket) -> int:
-            answer = Answer(connection, word, "--to=earliest")
-            answer.has(1)
-            assert answer.end is not None
-            return answer.end
-
         try:
-            return self._tried(ask)
+            return self._ask(word, "--to=earliest", Answer.position)
         except Refused as refused:
             raise JournalError(f"{self._address} cannot say where {word} is: {refused}") from None
 
     def _batch_with(self, position: int) -> Header | None:
-        """The batch that has this position; None where there is none."""
+        """What comes first may be the one before it: the last whose header can be read."""
 
-        def ask(connection: socket.socket) -> Header | None:
-            answer = Answer(connection, str(position), f"--raw --to={position + 1}")
-            header = answer.header()
-            if header is not None:
-                answer.has(header.size)  # a batch that is not valid is refused only when it is read
-            return header
+        def found(answer: Answer) -> Header | None:
+            all = list(answer.headers())
+            return next((header for header in all if header.position <= position < header.end), None)
 
-        header = self._tried(ask)
-        return header if header and header.position <= position < header.end else None
+        return self._ask(position, f"--raw --to={position + 1}", found)
 
     # ── reading ──
 
     def scan(self, columns: Columns, start: int, stop: int) -> Iterator[None]:
-        """Feed the batches that begin in the range; every now and then the caller may take what is there.
-
-        A broker that stops ends its answers early, as if there were no more. So an answer that ends before the range
+        """A broker that stops ends its answers early, as if there were no more. So an answer that ends before the range
         does is not believed until another one, on a new connection, begins where it ended and is empty too.
 
         The broker looks ahead, so what it refuses may lie further on. Then batches are asked for one, two, four at a
         time, until the one that it cannot read is the first of them.
         """
-        self._at = start
-        reach = NO_LIMIT
-        empty = 0
-        patience = Patience(self._retry_for)
-        while self._at < stop and empty < ENOUGH_EMPTY_ANSWERS:
-            before = self._at
+        at, reach, empty = start, END, 0
+        patience = Patience(self._address, self._retry_for)
+        while at < stop and empty < ENOUGH_EMPTY_ANSWERS:
+            before, until = at, min(stop, at + reach)
             try:
-                with self._connected() as connection:
-                    yield from self._scan_answer(columns, connection, min(stop, self._at + reach))
-                reach *= 2
-                empty = empty + 1 if self._at == before else 0
+                with connected(self._address) as connection:
+                    connection.settimeout(SILENCE_SECONDS)
+                    fed = _fed(columns, Answer(connection, at, f"--raw --to={until}"), at, until)
+                    for come in fed:
+                        at = come
+                        patience.renew()
+                        yield
+                reach = min(2 * reach, END)
+                empty = empty + 1 if at == before else 0
             except Refused as refused:
                 if reach == 1:
-                    self._at = self._after_refusal(self._at, stop, refused)
+                    at = self._after_refusal(at, stop, refused)
                 reach = 1
             except OSError as error:
-                if self._at > before:
-                    patience = Patience(self._retry_for)
-                patience.wait(error, str(self._address))
-
-    def _scan_answer(self, columns: Columns, connection: socket.socket, stop: int) -> Generator[None, None, None]:
-        answer = Answer(connection, str(self._at), f"--raw --to={stop}")
-        header = answer.header()
-        if header is not None and header.position < self._at:  # it has the position, but is not ours
-            answer.skip(header.size)
-        while (header := answer.header()) is not None:
-            self._at = max(self._at, header.position)  # the first lines of segments are not sent, and gaps are none
-            answer.has(header.size)
-            fed = columns.feed(answer.data, self._at, stop)
-            if not fed:
-                break
-            self._at += fed
-            answer.data = answer.data[fed:]
-            yield
-        if answer.end is None and header is not None and header.position < stop:
-            raise ConnectionError("what came from the broker is no valid batch")
-        if answer.end is not None:
-            self._at = max(self._at, answer.end)
+                patience.wait(error)
+        if at < stop and (latest := self.latest()) < stop:
+            self._lost(at, stop, f"the journal of {self._address} ends at {latest}, and was longer when it was planned")
 
     def _after_refusal(self, position: int, stop: int, refused: Refused) -> int:
         """Find out what is missing, and where reading can go on."""
         earliest, latest = self.earliest(), self.latest()
         try:
-            self._tried(lambda connection: Answer(connection, "latest", "--raw --to=earliest").has(1))
+            self._ask("latest", "--raw --to=earliest", Answer.position)
         except Refused:
             raise JournalError(f"{self._address} has no journal to read: it runs with --memory ({refused})") from None
         if position < earliest:
-            self._lost(
-                position, earliest, f"they have been removed, the journal of {self._address} begins at {earliest}"
-            )
-            return earliest
-        if position > latest:
-            self._lost(latest, position, f"the journal of {self._address} ends at {latest}; is it the right broker?")
-            return latest
-        following = self._readable_after(position, min(stop, latest))
-        self._lost(position, following, f"{self._address}: {refused}")
+            following, why = earliest, f"they have been removed, the journal of {self._address} begins at {earliest}"
+        elif position > latest:
+            following, why = stop, f"the journal of {self._address} ends at {latest}"
+        else:
+            following, why = self._readable_after(position, min(stop, latest)), f"{self._address}: {refused}"
+        self._lost(position, following, why)
         return following
 
     def _readable_after(self, position: int, stop: int) -> int:
@@ -267,37 +254,54 @@ class Remote:
             return position
         return header.position if header.position > after else None
 
-    # ── connections ──
+    # ── questions ──
 
-    def _connected(self) -> socket.socket:
-        connection = socket.create_connection(self._address, CONNECT_SECONDS)
-        connection.settimeout(SILENCE_SECONDS)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
-
-    def _tried(self, ask: Callable[[socket.socket], T]) -> T:
+    def _ask(self, start: object, options: str, read: Callable[[Answer], T]) -> T:
         """Ask, again and again while the broker is away."""
-        patience = Patience(self._retry_for)
+        patience = Patience(self._address, self._retry_for)
         while True:
+            if time.monotonic() > self._used + KEEP_SECONDS:
+                self._close()
+            kept = self._connection is not None
             try:
-                with self._connected() as connection:
-                    return ask(connection)
+                if self._connection is None:
+                    self._connection = connected(self._address)
+                    self._connection.settimeout(SILENCE_SECONDS)
+                answer = Answer(self._connection, start, options)
+                found = read(answer)
             except OSError as error:
-                patience.wait(error, str(self._address))
+                self._close()
+                if not kept:  # else it may have ended long ago
+                    patience.wait(error)
+            except BaseException:
+                self._close()
+                raise
+            else:
+                if answer.end is None:  # more comes, which nobody wants
+                    self._close()
+                self._used = time.monotonic()
+                return found
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
-class Patience:
-    """How long to go on trying."""
-
-    def __init__(self, seconds: float) -> None:
-        self._until = time.monotonic() + seconds
-        self._seconds = seconds
-        self._pauses = iter(PAUSES)
-
-    def wait(self, error: OSError, whom: str) -> None:
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise Unreachable(
-                f"{whom} could not be reached for {self._seconds:g} s (option retryFor): {error}"
-            ) from error
-        time.sleep(min(next(self._pauses, PAUSES[-1]), left))
+def _fed(columns: Columns, answer: Answer, at: int, stop: int) -> Iterator[int]:
+    """Feed the batches that begin in the range; tells again and again how far it has come."""
+    header = answer.header()
+    if header is not None and header.position < at:  # it has the position, but is not ours
+        answer.skip(header.size)
+    while (header := answer.header()) is not None:
+        at = max(at, header.position)  # the first lines of segments are not sent, and gaps are none
+        answer.has(header.size)
+        fed = columns.feed(answer.rest(), at, stop)
+        if not fed and header.position < stop:
+            raise ConnectionError("what came from the broker is no valid batch")
+        if not fed:
+            return
+        answer.skip(fed)
+        at += fed
+        yield at
+    yield max(at, answer.end or 0)

@@ -77,8 +77,8 @@ def publish(options: SinkOptions, columns: Columns, batches: Iterable[Any], task
         return Published(publisher.confirmed)
 
 
-class Writer(DataSourceArrowWriter):
-    """Of a batch, also of one in `foreachBatch`."""
+class Writing:
+    """What batches and streams share."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
@@ -86,20 +86,17 @@ class Writer(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> Published:
         return publish(self.options, self.columns, iterator, Task.current())
+
+
+class Writer(Writing, DataSourceArrowWriter):
+    """Of a batch, also of one in `foreachBatch`."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         log.info("%d rows are published", _count(messages))
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(Writing, DataSourceStreamArrowWriter):
     """Of a streaming query."""
-
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self.options = options
-        self.columns = Columns.of(schema)
-
-    def write(self, iterator: Iterator[Any]) -> Published:
-        return publish(self.options, self.columns, iterator, Task.current())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         log.info("%d rows of micro-batch %d are published", _count(messages), batchId)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -26,9 +25,10 @@ from pyspark.sql.types import StructType
 from mqks.journal.columns import Columns
 from pyspark_mqks import arrow
 from pyspark_mqks.folder import Folder
+from pyspark_mqks.journal import Journal
 from pyspark_mqks.kinds import Offsets
 from pyspark_mqks.loss import lost_by
-from pyspark_mqks.options import SourceOptions
+from pyspark_mqks.options import SourceOptions, Use
 from pyspark_mqks.remote import Remote
 from pyspark_mqks.wanted import Bounds, push, wanted_by
 
@@ -37,17 +37,6 @@ Offset = dict[str, int]  # {"position": n}
 TAKE_BYTES = 1 << 20  # of a record batch, about
 TAKE_ROWS = 1 << 14
 ASKS_FOR_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
-
-
-class Journal(Protocol):
-    """A journal, wherever it is."""
-
-    def earliest(self) -> int: ...
-    def latest(self) -> int: ...
-    def at(self, time: datetime) -> int: ...
-    def begin(self, position: int) -> int: ...
-    def advance(self, start: int, latest: int, rows: int | None, size: int | None) -> int: ...
-    def scan(self, columns: Columns, start: int, stop: int) -> Iterator[None]: ...
 
 
 @dataclass
@@ -63,8 +52,11 @@ class Range(InputPartition):
 class Reading:
     """What batches and streams share."""
 
+    use: Use
+
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         arrow.check(schema)
+        options.check_use(self.use)
         self.options = options
         self.schema = arrow.arrow_schema(schema)
         self.wanted = wanted_by(options)
@@ -113,6 +105,7 @@ def place(journal: Journal, offsets: Offsets | None, time: datetime | None, defa
 
 
 class BatchReader(Reading, DataSourceReader):
+    use = Use.BATCH
     bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
@@ -122,8 +115,8 @@ class BatchReader(Reading, DataSourceReader):
         start = place(journal, options.starting_offsets, options.starting_timestamp, "earliest")
         stop = place(journal, options.ending_offsets, options.ending_timestamp, "latest")
         if max(start, stop) > latest:
-            journal.begin(max(start, stop))  # which says that it is beyond the end
-        start, stop = self.bounds.narrow(journal, start, min(stop, latest))
+            journal.check(max(start, stop))  # which says that it is beyond the end
+        start, stop = self.bounds.narrow(journal.at, start, min(stop, latest))
         return self.plan(journal, start, stop)
 
 
@@ -156,9 +149,10 @@ def batch_reader(options: SourceOptions, schema: StructType) -> BatchReader:
 class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are ends of batches, or what the user gave as the first one."""
 
+    use = Use.STREAM
+
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        options.check_stream()
         self._journal: Journal | None = None
         self._first: int | None = None
         self._until: int | None = None  # where the stream ends, by Trigger.AvailableNow
@@ -168,7 +162,7 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @property
     def opened(self) -> Journal:
-        """The same one for the whole stream, since a folder remembers how far its live segment was seen."""
+        """The same one for the whole stream: a folder remembers how far it was seen, a broker is reached already."""
         if self._journal is None:
             self._journal = self.journal()
         return self._journal
@@ -191,10 +185,11 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {"position": self.opened.latest()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        latest = self.opened.latest() if self._until is None else self._until
+        now = self.opened.latest()
+        latest = now if self._until is None else self._until
         at = start["position"]
         if at >= latest:
-            return start if at <= self.opened.latest() else {"position": self.opened.begin(at)}
+            return start if at <= now else {"position": self.opened.check(at)}
         rows, size = self._limits(limit)
         return {"position": self.opened.advance(self.opened.begin(at), latest, rows, size)}
 

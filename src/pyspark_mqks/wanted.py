@@ -4,10 +4,10 @@ Filters only narrow what is read. Spark applies all of them again, so what is no
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -22,14 +22,10 @@ from pyspark.sql.datasource import (
 )
 
 from mqks.names import Events
+from pyspark_mqks.journal import END
 from pyspark_mqks.options import SourceOptions
 
-NO_END = (1 << 63) - 1
 A_MICROSECOND = timedelta(microseconds=1)
-
-
-class HasTimes(Protocol):
-    def at(self, time: datetime) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -81,19 +77,20 @@ def _events(masks: tuple[str, ...]) -> Events | None:
 class Bounds:
     """The positions and times that filters leave: from the first, before the second."""
 
-    positions: tuple[int, int] = (0, NO_END)
+    positions: tuple[int, int] = (0, END)
     since: datetime | None = None
     before: datetime | None = None
 
-    def narrow(self, journal: HasTimes, start: int, stop: int) -> tuple[int, int]:
+    def narrow(self, at: Callable[[datetime], int], start: int, stop: int) -> tuple[int, int]:
+        """`at` tells where a time is."""
         start, stop = max(start, self.positions[0]), min(stop, self.positions[1])
         if self.since is not None:
-            start = max(start, journal.at(self.since))
+            start = max(start, at(self.since))
         if self.before is not None:
-            stop = min(stop, journal.at(self.before))
+            stop = min(stop, at(self.before))
         return start, stop
 
-    def with_positions(self, start: int = 0, stop: int = NO_END) -> "Bounds":
+    def with_positions(self, start: int = 0, stop: int = END) -> "Bounds":
         return replace(self, positions=(max(start, self.positions[0]), min(stop, self.positions[1])))
 
     def with_times(self, since: datetime | None = None, before: datetime | None = None) -> "Bounds":

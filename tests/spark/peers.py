@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -75,6 +76,19 @@ def peer(*scenes: Scene) -> Iterator[Played]:
     thread.join(PATIENCE)
     assert not thread.is_alive(), "the peer waits for something that does not come"
     assert not errors, errors
+
+
+class Clock:
+    """Stands where modules have `time`: what they take for now can be moved on."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class Taken(NamedTuple):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pyspark_mqks.options import OPTIONS, OptionError, SinkOptions, SourceOptions
+from pyspark_mqks.options import OPTIONS, OptionError, SinkOptions, SourceOptions, Use
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -74,6 +74,8 @@ def test_a_path_may_be_a_url_of_this_machine(text: str, path: str) -> None:
         ("endingOffsets", "1.5", "give earliest"),
         ("startingTimestamp", "noon", "milliseconds since 1970"),
         ("startingTimestamp", "9" * 18, "milliseconds since 1970"),
+        ("startingTimestamp", "20260131", "which have 11 digits or more"),
+        ("endingTimestamp", "1769860800", "which have 11 digits or more"),  # seconds
         ("maxOffsetsPerTrigger", "0", "from 1 on"),
         ("maxBytesPerTrigger", "much", "such as 64m"),
         ("minPartitions", "-3", "from 1 on"),
@@ -99,8 +101,11 @@ def test_source_refuses(name: str, text: str, why: str) -> None:
     [
         ({}, "either path"),
         ({"path": "d", "url": "mqks://h"}, "either path"),
-        ({"path": "d", "startingOffsets": "1", "startingTimestamp": "1"}, "startingOffsets or startingTimestamp"),
-        ({"path": "d", "endingOffsets": "1", "endingTimestamp": "1"}, "endingOffsets or endingTimestamp"),
+        (
+            {"path": "d", "startingOffsets": "1", "startingTimestamp": "2026-01-31"},
+            "startingOffsets or startingTimestamp",
+        ),
+        ({"path": "d", "endingOffsets": "1", "endingTimestamp": "2026-01-31"}, "endingOffsets or endingTimestamp"),
     ],
 )
 def test_what_does_not_go_together(given: dict[str, str], why: str) -> None:
@@ -108,10 +113,26 @@ def test_what_does_not_go_together(given: dict[str, str], why: str) -> None:
         SourceOptions.parse(given)
 
 
-@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp"])
-def test_a_stream_has_no_end(name: str) -> None:
-    with pytest.raises(OptionError, match=name):
-        SourceOptions.parse({"path": "d", name: "1"}).check_stream()
+@pytest.mark.parametrize(
+    ("name", "text", "use", "other"),
+    [
+        ("endingOffsets", "1", Use.BATCH, Use.STREAM),
+        ("endingTimestamp", "2026-01-31", Use.BATCH, Use.STREAM),
+        ("pushFilters", "true", Use.BATCH, Use.STREAM),
+        ("maxOffsetsPerTrigger", "7", Use.STREAM, Use.BATCH),
+        ("maxBytesPerTrigger", "1g", Use.STREAM, Use.BATCH),
+    ],
+)
+def test_what_would_do_nothing_is_refused(name: str, text: str, use: Use, other: Use) -> None:
+    options = SourceOptions.parse({"path": "d", name: text})
+    options.check_use(use)
+    with pytest.raises(OptionError, match=f"option {name} is for a {use.value}, and this is a {other.value}"):
+        options.check_use(other)
+
+
+def test_what_is_for_both() -> None:
+    for use in Use:
+        SourceOptions.parse({"url": "mqks://h", "startingOffsets": "1", "retryFor": "1", "events": "e"}).check_use(use)
 
 
 def test_sink() -> None:

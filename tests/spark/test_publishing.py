@@ -1,5 +1,6 @@
 """Confirmed publishes over one socket, against peers that play a script and against a real broker; no Spark."""
 
+import select
 import threading
 import time
 from collections import Counter
@@ -15,11 +16,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 import mqks.testing
 from mqks.client.address import Address, find_address
 from mqks.client.errors import ConnectionLost, Refused
+from pyspark_mqks import publishing, reaching
 from pyspark_mqks.lines import Block, Columns
 from pyspark_mqks.options import SinkOptions
 from pyspark_mqks.publishing import Publisher
 from pyspark_mqks.sink import Published, Task, publish
-from tests.spark.peers import PATIENCE, Talk, peer, taken
+from tests.spark.peers import PATIENCE, Clock, Talk, peer, taken
 
 
 def block(*lines: bytes) -> Block:
@@ -163,7 +165,7 @@ def test_a_broker_that_is_gone_for_too_long() -> None:
         talk.confirm(*talk.greet().lines(2))
         talk.lines(1)
 
-    told = "cannot reach .*is mqksd running there.*0.2 s .retryFor.*2 are confirmed, 1 were sent and are not"
+    told = "cannot reach .*is mqksd running there.*0.2 s .option retryFor.*2 are confirmed, 1 were sent and are not"
     with peer(scene) as played, pytest.raises(ConnectionLost, match=told):
         put_all(played.address, block(line(1), line(2), line(3)), retry_for=0.2)
 
@@ -181,6 +183,33 @@ def test_connections_that_come_and_go_do_not_go_on_for_ever() -> None:
 
     with peer(*[scene] * 3) as played, pytest.raises(ConnectionLost):
         put_all(played.address, block(line(1)), retry_for=0.5)
+
+
+def test_the_time_that_rows_take_to_come_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection goes, a second one too, much later and without an ok between them: that is no long absence."""
+    clock, close = Clock(), threading.Event()
+    for module in (publishing, reaching):
+        monkeypatch.setattr(module, "time", clock)
+
+    def gone(sink: Publisher) -> None:
+        assert sink._socket is not None
+        assert select.select([sink._socket], [], [], PATIENCE)[0]
+
+    def second(talk: Talk) -> None:
+        talk.greet().lines(2)
+        assert close.wait(PATIENCE)
+
+    scenes = (lambda talk: talk.greet().lines(1), second, lambda talk: talk.confirm(*talk.greet().lines(3)))
+    with peer(*scenes) as played, publisher(played.address) as sink:
+        sink.put(block(line(1)))
+        gone(sink)
+        sink.put(block(line(2)))
+        clock.ahead += 100 * PATIENCE
+        close.set()
+        gone(sink)
+        sink.put(block(line(3)))
+        sink.flush()
+        assert sink.confirmed == 3
 
 
 def test_a_silent_broker_is_left_for_a_new_connection() -> None:

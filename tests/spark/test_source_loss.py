@@ -1,18 +1,23 @@
 """What is missing or damaged, read from the folder and from a broker: an error that names it, or all the other rows."""
 
 import logging
+import os
 from collections.abc import Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from mqks import connect
-from mqks.journal import JournalError, Reader
+from mqks.journal import JournalError, Reader, files
+from mqks.journal.columns import Columns
 from mqks.testing import broker
+from pyspark_mqks import folder
+from pyspark_mqks.folder import Folder
 from pyspark_mqks.loss import DataLoss
 from pyspark_mqks.source import Range
-from tests.journal.making import Making
+from tests.journal.making import SECOND, TIME, Making
 from tests.spark.scanning import batch_reader, read, scanned, stream_reader
 
 KEEP = {"retain_age": "3650d", "retain_bytes": "1G", "fsync": "never"}
@@ -179,6 +184,85 @@ def test_a_damaged_first_line(tmp_path: Path) -> None:
     with pytest.raises(DataLoss, match="first line"):
         kept.ids()
     assert kept.ids(**ON) == kept.all_but()
+    for number in range(10, 20):  # a part may begin at a batch, and then has nothing to do with it
+        assert kept.ids(startingOffsets=kept.batches[number], minPartitions=1) == kept.all_but(*range(number))
+    stream = stream_reader({**ON, "path": tmp_path / "data", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 1})
+    at, found = stream.initialOffset(), []
+    while (end := stream.latestOffset(at, stream.getDefaultReadLimit())) != at:
+        found += [row["id"] for part in stream.partitions(at, end) for row in read(stream, part)]
+        at = end
+    assert found == kept.all_but()
+
+
+def test_damage_in_the_live_segment(tmp_path: Path) -> None:
+    """It is read as a sealed one is: what is behind the damage is shown, as far as it is known to be on disk."""
+    made = Making(tmp_path / "data")
+    batches = [made.batch(b"m%d publish e1 d" % number) for number in range(7)]  # the last one is not synced
+    with made.path.open("r+b") as file:
+        file.seek(batches[2] + 115)
+        file.write(b"~")
+
+    def ids(**options: object) -> list[str]:
+        return [row["id"] for row in scanned({"path": made.folder} | options)]
+
+    with pytest.raises(DataLoss, match=f"positions {batches[2]} to {batches[3]} cannot be read"):
+        ids()
+    assert ids(**ON) == ["m0", "m1", "m3", "m4", "m5"]
+    assert ids(endingOffsets=batches[2]) == ["m0", "m1"]
+    assert ids(startingOffsets=batches[4]) == ["m4", "m5"]
+    assert ids(startingTimestamp=(TIME + 6 * SECOND).isoformat()) == ["m5"]
+    stream = stream_reader(ON | {"path": made.folder})
+    at = stream.initialOffset()
+    assert stream.latestOffset(at, stream.getDefaultReadLimit()) == at
+    made.sync()
+    end = stream.latestOffset(at, stream.getDefaultReadLimit())
+    assert [row["id"] for part in stream.partitions(at, end) for row in read(stream, part)] == ["m6"]
+
+
+def test_a_journal_that_is_shorter_than_it_was(kept: Kept) -> None:
+    """As of a broker whose folder was replaced by an older copy, between planning and reading."""
+    latest = stream_reader(kept.given).reportLatestOffset()["position"]
+    longer = latest + 1000
+    for start in (0, latest - 10, latest, latest + 10):
+        part = Range(start, longer, 0, longer)
+        with pytest.raises(DataLoss, match=rf"to {longer} cannot be read: the journal .*ends at"):
+            read(batch_reader(kept.given), part)
+        found = [row["id"] for row in read(batch_reader(kept.given | ON), part)]
+        assert found == (kept.all_but() if start == 0 else [])
+
+
+@pytest.mark.parametrize("more", [0, 50, 120])
+def test_a_segment_that_is_cut_while_it_is_read(tmp_path: Path, more: int) -> None:
+    """Between two batches, in a header, in the lines."""
+    made = Making(tmp_path / "data", fsync="never")
+    batches = [made.batch(b"m%d publish e1 " % number + b"x" * 300_000) for number in range(20)]
+    path, end = made.path, made.end
+    made.segment(fsync="never")
+    told: list[tuple[int, int]] = []
+    columns = Columns(["id"])
+    scan = Folder(str(made.folder), lambda start, stop, _: told.append((start, stop))).scan(columns, 0, made.end)
+    next(scan)
+    os.truncate(path, batches[10] + more)
+    for _ in scan:
+        pass
+    assert columns.rows == 10
+    assert told == [(batches[10], end)]
+
+
+def test_a_segment_goes_before_a_gap_of_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention takes it between the look into the folder and the open: the gap after it is no excuse."""
+    made = Making(tmp_path / "data", fsync="never")
+    made.batch(b"m1 publish e1 d")
+    first = made.path
+    following = made.segment(fsync="never", gap=30)
+    made.batch(b"m2 publish e1 d")
+    (part,) = batch_reader({"path": made.folder}).partitions()
+    seen = files.starts(made.folder)
+    first.unlink()
+    looks = chain([seen], repeat(seen[1:]))
+    monkeypatch.setattr(folder, "starts", lambda _: next(looks))
+    with pytest.raises(DataLoss, match=f"positions 0 to {following} cannot be read"):
+        read(batch_reader({"path": made.folder}), part)
 
 
 def test_beyond_the_end(kept: Kept) -> None:

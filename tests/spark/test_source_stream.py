@@ -7,11 +7,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from mqks import connect
+from mqks.client.errors import ConnectionLost
 from mqks.journal import Reader
 from mqks.testing import broker
 from pyspark_mqks.loss import DataLoss
 from pyspark_mqks.options import OptionError
-from pyspark_mqks.remote import Unreachable
 from pyspark_mqks.source import Offset, StreamReader
 from tests.journal.making import SECOND, TIME, Making
 from tests.spark.scanning import Row, expected, read, scanned, stream_reader
@@ -80,13 +80,38 @@ def test_limits(given: Given, tmp_path: Path, options: Given, most: int) -> None
     assert max(map(len, batches)) == most
 
 
-def test_every_position_is_a_place_to_start(tmp_path: Path) -> None:
-    folder = made_up(tmp_path / "data").folder
-    given: Given = {"path": folder, "maxOffsetsPerTrigger": 20}
+def test_every_position_is_a_place_to_start(given: Given, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
     for start in range(0, Reader(folder).latest, 37):
-        reader = stream_reader(given | {"startingOffsets": f'{{"position": {start}}}'})
+        options = {"maxOffsetsPerTrigger": 20, "startingOffsets": f'{{"position": {start}}}'}
+        reader = stream_reader(given | options)
         batches, _ = follow(reader, reader.initialOffset())
         assert [row for batch in batches for row in batch] == expected(folder, start=start)
+
+
+@pytest.mark.parametrize("way", ["path", "url"])
+def test_batches_without_rows_are_no_reason_for_a_micro_batch(tmp_path: Path, way: str) -> None:
+    made = Making(tmp_path / "data", fsync="never")
+    for number in range(4):
+        made.sync()
+        made.batch(*[b"m%d publish e1 d" % number] * 3)
+    with broker(data=made.folder, **KEEP) as running:
+        options = {"path": made.folder} if way == "path" else {"url": running.url}
+        reader = stream_reader(options | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 2})
+        batches, _ = follow(reader, reader.initialOffset())
+        assert [len(batch) for batch in batches[:4]] == [3, 3, 3, 3]  # then comes what the broker has added
+
+
+def test_a_place_in_a_batch_that_cannot_be_seen_yet(tmp_path: Path) -> None:
+    made = Making(tmp_path / "data")
+    made.batch(b"m1 publish e1 d")
+    made.batch(b"m2 publish e1 d", b"m3 publish e1 d")
+    reader = stream_reader({"path": made.folder, "startingOffsets": made.lines[-1][0]})
+    start = reader.initialOffset()
+    assert follow(reader, start) == ([], start)
+    made.sync()
+    ((row,),), _ = follow(reader, start)
+    assert row["id"] == "m3"
 
 
 def test_all_that_there_is(given: Given, tmp_path: Path) -> None:
@@ -149,7 +174,7 @@ def test_an_offset_beyond_the_end(given: Given) -> None:
 
 
 def test_no_end(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="endingOffsets is for batches"):
+    with pytest.raises(OptionError, match="endingOffsets is for a batch, and this is a stream"):
         stream_reader({"path": tmp_path, "endingOffsets": "latest"})
 
 
@@ -193,11 +218,13 @@ def test_a_broker_that_goes_and_comes_back(tmp_path: Path) -> None:
         assert found == list(range(100))
 
 
-def test_a_broker_that_stays_away(tmp_path: Path) -> None:
+def test_a_broker_that_stays_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with broker(data=tmp_path / "data", fsync="never") as running:
         with connect(running.url) as client:
             client.publish("e1", "d1", confirm=True)
         assert len(scanned({"url": running.url})) == 1
         running.stop()
-        with pytest.raises(Unreachable, match=r"could not be reached for 0.1 s \(option retryFor\)"):
+        with pytest.raises(ConnectionLost, match=r"cannot reach .* 0.1 s \(option retryFor\)"):
             scanned({"url": running.url, "retryFor": "0.1"})
+        (told,) = [record.getMessage() for record in caplog.records if record.name == "mqks.spark"]
+        assert "Trying for 0.1 s" in told
