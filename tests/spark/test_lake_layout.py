@@ -53,6 +53,7 @@ def test_runs_are_neighbours_that_are_small() -> None:
     assert numbers(list(runs(parts, 2, 5))) == [[0, 1], [3, 4, 5]]
     assert numbers(list(runs(parts, 3, 5))) == [[3, 4, 5]]
     assert numbers(list(runs(parts, 9, 9))) == []
+    assert numbers(list(runs(parts, 1, 5))) == [[0, 1], [3, 4, 5]]  # one alone has nobody to be merged with
 
 
 def test_runs_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import mqks
 from mqks.journal import Message, Reader
+from mqks.pipeline import lake
 from mqks.pipeline.archive import archive
 from mqks.pipeline.place import Place
 from mqks.pipeline.replay import ReplayError, replay
@@ -160,6 +161,22 @@ def test_a_rate_makes_small_slices_so_that_progress_is_seen(spark: SparkSession,
 def test_a_condition_must_mean_the_same_in_each_slice(spark: SparkSession, place: Place, where: str) -> None:
     with pytest.raises(ReplayError, match="means other rows each time"):
         replay(spark, place, where=where)
+
+
+def test_a_condition_may_name_a_table_of_the_lake(spark: SparkSession, place: Place, end: int) -> None:
+    frame = spark.range(3).selectExpr("concat('a', id) AS chosen", "DATE'2026-11-16' AS date")
+    lake.Parts(spark, place, "chosen_ids", "test").write(frame, 0)
+    found = replay(spark, place, where="id IN (SELECT chosen FROM chosen_ids)", stop=end, dry_run=True)
+    assert found.rows == 3
+
+
+def test_all_of_the_lake_where_the_journal_was_begun_anew(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    told: list[str] = []
+    with broker(data=tmp_path, fsync="never") as running, mqks.connect(running.url) as mq:
+        mq.publish("order.new", "of another journal", confirm=True)
+        found = replay(spark, replace(place, data=str(tmp_path)), dry_run=True, tell=told.append)
+    assert found.rows == COUNT
+    assert "another one" in told[0]
 
 
 def test_what_is_wrong_is_said_before_anything_is_published(spark: SparkSession, place: Place, tmp_path: Path) -> None:

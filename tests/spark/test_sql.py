@@ -21,13 +21,15 @@ from mqks.pipeline import lake, tables
 from mqks.pipeline.archive import archive
 from mqks.pipeline.asked import EPOCH, NO_BOUNDS, Asked, Bounds, asked, moment, stand_in
 from mqks.pipeline.compaction import Compaction
+from mqks.pipeline.layout import EVENTS
 from mqks.pipeline.place import OWN, Place
 from mqks.pipeline.plot import plot
-from mqks.pipeline.sql import EVENTS, SqlError, answer, events, extent, sql, write
+from mqks.pipeline.sql import SqlError, answer, events, extent, sql, write
 from mqks.testing import broker
 
 PATIENCE = 100.0
 NOT_UTF8 = b"\xff\xfe"
+LAST = 253_402_300_799_999_999  # µs since 1970: the end of the year 9999
 
 
 def rows(frame: DataFrame) -> list[Any]:
@@ -133,6 +135,15 @@ def test_files_that_vanish_while_they_are_read_are_looked_for_again(
 # ── what there is ──
 
 
+@pytest.mark.parametrize("zone", ["Etc/GMT+12", "Etc/GMT-14"])  # in one of them it is another day now
+def test_a_date_is_the_day_in_utc_wherever_one_is(spark: SparkSession, place: Place, zone: str) -> None:
+    there = spark.newSession()
+    there.conf.set("spark.sql.session.timeZone", zone)
+    text = "SELECT count(*), count_if(date = date_from_unix_date(int(unix_seconds(time) DIV 86400))) FROM events"
+    (counted,) = answer(there, place, text, rows)
+    assert tuple(counted) == (403, 403)
+
+
 def test_without_a_lake_there_is_the_journal(spark: SparkSession, place: Place, tmp_path: Path) -> None:
     told: list[str] = []
     bare = replace(place, lake=str(tmp_path / "none"))
@@ -183,6 +194,8 @@ def test_tables_of_the_lake_have_their_names(spark: SparkSession, place: Place, 
     (summed,) = answer(spark, own, "SELECT sum(id) FROM orders_daily", rows)
     assert summed[0] == 3
     assert "orders_daily" in {row.tableName for row in answer(spark, own, "SHOW TABLES", rows)}
+    Path(own.lake, "a `folder` of others").mkdir()
+    assert answer(spark, own, "SELECT max(id) FROM Orders_Daily", rows) == [(2,)]
 
 
 # ── nothing is read in vain ──
@@ -274,6 +287,7 @@ def test_of_the_journal_only_what_may_be_wanted_is_looked_at(spark: SparkSession
         assert (early.first, early.stop) == (5, last.first)
         nothing = extent(where, Bounds(positions=(10**15, math.inf)))
         assert nothing.first == nothing.stop == whole.end
+        assert extent(where, Bounds(times=(-math.inf, LAST))) == whole
     # Two bounds for one scan each, in one query: neither is taken for the other's.
     text = """SELECT count(*) FROM events WHERE event = 'order.new'
               UNION ALL SELECT count(*) FROM events WHERE event = 'odd'

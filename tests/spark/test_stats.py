@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import mqks
 from mqks.pipeline import lake
+from mqks.pipeline.deliveries import LONGEST_NAME
+from mqks.pipeline.files import Files
+from mqks.pipeline.layout import read_marker
 from mqks.pipeline.place import OWN, STATS_EVENT, Place
 from mqks.pipeline.stats import FINALS, SCHEMA, TABLE, messages, minutes, stats
 from mqks.testing import Broker, broker
@@ -22,6 +26,7 @@ from tests.journal.making import Making
 BEGIN = datetime(2026, 11, 16, 5, 1, tzinfo=UTC)
 SHAPE = "time timestamp, event string, text string, raw binary"
 QUEUE = {"minute": "2026-11-16T05:00:00Z", "kind": "queue", "name": "q.1", "count": 3, "rate": 0.05, "delivered": 2}
+LATER = {**QUEUE, "minute": "2026-11-16T05:04:00Z"}
 PATIENCE = 100.0
 
 
@@ -88,6 +93,8 @@ def test_what_is_counted(spark: SparkSession) -> None:
     row = {"minute": "2026-11-16T05:01:00Z", "kind": "mask", "name": "user.{id}.on", "count": 3, "bytes": 6}
     assert json.loads(update["data"]) == {**row, "rate": 0.051, "final": False}
     assert json.loads(final["data"]) == {**row, "rate": 0.05, "final": True}
+    long = of_one.withColumn("name", F.repeat(F.lit("x"), F.lit(LONGEST_NAME + 1)))
+    assert messages(long, final=True).count() == 0
     counted.unpersist()
 
 
@@ -127,6 +134,7 @@ def test_finals(spark: SparkSession, tmp_path: Path, running: Broker) -> None:
     made.sync()
     run()
     assert in_lake(spark, place) == told(running) == {}  # the first minute may still get late events
+    assert read_marker(Files(spark), place, TABLE).batch >= 0  # it moves without rows too
 
     # Nothing but a heartbeat: it is not counted, and closes the minutes before it.
     heartbeat = OWN[1]
@@ -166,15 +174,21 @@ def test_finals(spark: SparkSession, tmp_path: Path, running: Broker) -> None:
     assert told(running) == more  # this broker keeps nothing over a restart
     assert in_lake(spark, place) == {**first, **more, ("05:00", "queue", "q.1"): 3}
 
-    # A lost checkpoint: counting goes on where the lake's minutes end.
+    # A lost checkpoint: counting goes on where the lake's minutes end, also those of queues.
+    made.batch(journal_line(STATS_EVENT, json.dumps({**LATER, "final": True})), time=at(270))
+    made.batch(journal_line(heartbeat, "{}"), time=at(312))
+    made.sync()
+    run()
+    queues = {("05:00", "queue", "q.1"): 3, ("05:04", "queue", "q.1"): 3}
+    assert in_lake(spark, place) == {**first, **more, **queues}
     shutil.rmtree(place.checkpoint(FINALS))
-    made.batch(journal_line("order.paid"), time=at(301))
+    made.batch(journal_line("order.paid"), time=at(313))
     made.batch(journal_line(heartbeat, "{}"), time=at(400))
     made.sync()
     run()
     more = {**more, ("05:06", "event", "order.paid"): 1, ("05:06", "mask", "order.paid"): 1}
     assert told(running) == more
-    assert in_lake(spark, place) == {**first, **more, ("05:00", "queue", "q.1"): 3}
+    assert in_lake(spark, place) == {**first, **more, **queues}
 
 
 def test_updates_come_and_come_to_rest(spark: SparkSession, tmp_path: Path) -> None:

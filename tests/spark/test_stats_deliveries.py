@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 import mqks
-from mqks.pipeline.deliveries import MOST_NAMES, SCOPE, Asking, Deliveries, gets_own, message, newest, publish
+from mqks.pipeline.deliveries import (
+    LONGEST_NAME,
+    MOST_NAMES,
+    SCOPE,
+    Asking,
+    Deliveries,
+    gets_own,
+    message,
+    newest,
+    publish,
+)
 from mqks.testing import broker
 
 BEGIN = datetime(2026, 11, 16, 5, 1, tzinfo=UTC)
@@ -79,6 +89,24 @@ def test_only_the_largest_are_told() -> None:
     many = {f"q{n}": queue(n) for n in range(1, MOST_NAMES + 11)}
     rows = deliveries.take(told(1005, **many), at(5))
     assert [row["count"] for row in rows] == list(range(MOST_NAMES + 10, 10, -1))
+
+
+def test_names_that_are_too_long_for_a_line_are_not_told() -> None:
+    deliveries = Deliveries()
+    deliveries.take(told(1000), at(0))
+    rows = deliveries.take(told(1005, **{"ü" * (LONGEST_NAME // 2 + 1): queue(5), "q" * LONGEST_NAME: queue(4)}), at(5))
+    assert [row["count"] for row in rows] == [4]
+
+
+def test_a_row_that_is_refused_keeps_no_other_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
+    deliveries = Deliveries()
+    deliveries.take(told(1000), at(0))
+    rows = deliveries.take(told(1005, **{"q" * 900: queue(5), "q": queue(4)}), at(5))
+    with broker(max_line=800) as running, mqks.Client(running.url) as client:
+        publish(client, rows)
+        records = [json.loads(record.data)["name"] for record in client.history("earliest")]
+    assert records == ["q"]
+    assert "does not take a row of the stats" in caplog.text
 
 
 @pytest.mark.parametrize(

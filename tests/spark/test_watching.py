@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import mqks
@@ -18,7 +19,7 @@ from mqks.pipeline import watching
 from mqks.pipeline.holding import Hold
 from mqks.pipeline.place import PROGRESS_EVENT, Place
 from mqks.pipeline.progress import Figures, Lines, Meter, Publishing, Tail, simply
-from mqks.pipeline.watching import Job, JobFailed, reason, watch
+from mqks.pipeline.watching import Job, JobFailed, reason, started, watch
 from mqks.testing import broker
 from tests.journal.making import Making
 
@@ -100,19 +101,21 @@ def test_a_job_that_fails_is_started_again() -> None:
 def test_a_job_that_only_fails_is_given_up_and_the_others_go_on() -> None:
     stopping = threading.Event()
     other = job_of(Query(), name="other")
-    bad = job_of(Query(fails="ValueError: no"), name="bad", close=lambda: None)
+    closed: list[str] = []
+    running = Query()
+    bad = Job("bad", lambda: cast(Any, [Query(fails="ValueError: no"), running]), close=lambda: closed.append("bad"))
 
     class Out(io.StringIO):
         def write(self, text: str) -> int:
             if "bad" in text and "failed" in text and "given up" not in text and "again" not in text:
-                assert other.active
+                assert other.active and not running.isActive and closed == ["bad"]
                 stopping.set()
             return super().write(text)
 
     out = Out()
     with pytest.raises(JobFailed, match=r"^bad: no$"):
         watch(SPARK, Place(AWAY), [bad, other], out=out, publish=False, stopping=stopping, backoff=(0.0,))
-    assert "bad: given up after 3 failures: no" in out.getvalue()
+    assert "bad: given up after 6 failures: no" in out.getvalue()
     assert not other.active
 
 
@@ -127,6 +130,51 @@ def test_failures_with_progress_between_them_do_not_add_up() -> None:
         assert watched_job.look(lines)  # it is started again
     assert not watched_job.look(lines)
     assert watched_job.state == "stopped"
+
+
+def test_a_query_that_only_fails_is_given_up_whatever_the_others_do() -> None:
+    batches = iter(range(100))
+    job = Job("j", lambda: cast(Any, [Query().did(next(batches), 1, 1), Query(fails="ValueError: no")]))
+    with pytest.raises(JobFailed, match=r"^j: no$"):
+        watched(job)
+
+
+def test_one_that_does_not_stop_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    class Stubborn(Query):
+        def stop(self) -> None:
+            raise ValueError("it is stuck")
+
+    stopping, closed = threading.Event(), []
+    stopping.set()
+    beside = Query()
+    stubborn = Job("a", lambda: cast(Any, [Stubborn(), beside]), close=lambda: closed.append("a"))
+    other = job_of(Query(), name="b")
+    assert "b: 0 rows, 0 rows/s, stopped" in watched(stubborn, other, stopping=stopping)
+    assert not other.active and not beside.isActive and closed == ["a"]
+    assert "a did not stop as it should: it is stuck" in caplog.text
+
+
+def test_queries_start_all_or_none() -> None:
+    first = Query()
+
+    def fails() -> Any:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        started([lambda: cast(Any, first), fails])
+    assert not first.isActive
+    assert started([lambda: cast(Any, first)]) == cast(Any, [first])
+
+
+def test_a_first_start_that_fails_leaves_nothing_and_is_told_in_a_line() -> None:
+    closed: list[str] = []
+
+    def start() -> Any:
+        raise AnalysisException("no such jar\n\tat java")
+
+    with pytest.raises(JobFailed, match=r"^j: no such jar$"):
+        Job("j", start, close=lambda: closed.append("j"))
+    assert closed == ["j"]
 
 
 def test_a_start_that_fails_counts_as_a_failure() -> None:
@@ -161,6 +209,7 @@ def test_wait_answers_whether_it_ended_and_raises_why_it_failed() -> None:
     ("text", "why"),
     [
         ("plain", "plain"),
+        ("An error occurred while calling o1.start.\n: java.io.IOException: no disk\n\tat x.y(z)", "no disk"),
         ("", "no reason is told"),
         (STREAM_FAILED, "Not implemented"),
         ("x\nmqks.pipeline.batches.BatchFailed: builtins.OSError: disk full", "disk full"),
@@ -194,6 +243,13 @@ def test_figures_add_up_over_batches_and_restarts(tmp_path: Path) -> None:
     ended = meter.read(cast(Any, [again]), "stopped")
     assert (ended.rows, ended.rows_per_second, ended.lag_positions, ended.lag_seconds) == (65, 0, 0, 0)
     assert json.loads(ended.json)["job"] == "j"
+
+
+def test_rows_that_several_queries_read_are_counted_once() -> None:
+    meter = Meter("j", Tail(Place(AWAY)))
+    queries = [Query(run="a").did(0, 10, 1), Query(run="b").did(0, 4, 1).did(1, 8, 1)]
+    figures = meter.read(cast(Any, queries), "running")
+    assert (figures.rows, figures.rows_per_second) == (12, 5)
 
 
 def test_the_tail_is_told_by_the_broker_too(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,10 +168,10 @@ def stats(args: Namespace) -> int:
 
 
 def run(args: Namespace) -> int:
-    from mqks.pipeline.run import functions
+    from mqks.pipeline.run import check
 
     for file in set(args.jobs) - set(BUILT_IN):
-        functions(Path(file))  # what is wrong with it is told before Spark is started
+        check(Path(file))  # before Spark is started, which takes a while
     return watched(args, lambda spark, where: jobs_named(args.jobs, spark, where))
 
 
@@ -228,12 +229,16 @@ def replay(args: Namespace) -> int:
 
     where = place_of(args)
     bar, began, publishing = Bar(sys.stderr), time.monotonic(), Publishing(where)
+    last = simply("replay", "running", 0, 0.0)
 
     def told(done: int, total: int) -> None:
+        nonlocal last
         speed = done / max(time.monotonic() - began, 1e-9)
         bar(done, total, f"{done:,} of {total:,}, {speed:,.0f} rows/s")
-        publishing.publish(simply("replay", "stopped" if done == total else "running", done, speed))
+        last = simply("replay", "running", done, speed)
+        publishing.publish(last)
 
+    ended = "failed"
     try:
         with spark_for(args) as spark:
             began = time.monotonic()
@@ -251,8 +256,11 @@ def replay(args: Namespace) -> int:
                 dry_run=args.dry_run,
                 progress=told,
             )
+            ended = "stopped"
     finally:
         bar.end()
+        if not args.dry_run:
+            publishing.publish(replace(last, state=ended))
         publishing.close()
     if args.dry_run:
         print("\n".join(found.lines()))

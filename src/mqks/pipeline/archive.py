@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NAME = "archive"
 EVERY = 10.0  # seconds
 # Large, since each batch costs a second or so whatever its size, and so that one that is behind catches up.
-SOURCE: Mapping[str, str | int] = {"exceptEvents": ",".join(OWN), "maxBytesPerTrigger": "1g"}
+MAX_BYTES = "1g"
 
 
 def archive(
@@ -55,7 +55,8 @@ def archive(
     def start() -> list[StreamingQuery]:
         parts = lake.Parts(spark, place, EVENTS, NAME, compact_after=compact_after, then=follow, reached=reached)
         begin = follow(parts.marker)
-        events = place.events(spark, stream=True, **{"startingOffsets": begin, **SOURCE, **(options or {})})
+        chosen = {"startingOffsets": begin, "maxBytesPerTrigger": MAX_BYTES, **(options or {})}
+        events = place.events(spark, stream=True, leave_out=OWN, **chosen)
         writer = lake.dated(events, "time").writeStream.foreachBatch(each(parts.write))
         writer = writer.option("checkpointLocation", place.checkpoint(NAME))
         timed = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from mqks.pipeline.errors import PipelineError
 from mqks.pipeline.files import Files
 from mqks.pipeline.layout import COMPRESSION, WRITING, Part, Reached, parts, unnoticed
 
@@ -32,6 +33,7 @@ class Sized(NamedTuple):
 
 def runs(found: Iterable[Sized], least: int, bound: int) -> Iterator[list[Sized]]:
     """Neighbours that are all smaller than the bound, at least so many, together not larger than the largest."""
+    least = max(least, 2)  # one alone would overwrite itself
     run: list[Sized] = []
     total = 0
     for one in [*found, None]:
@@ -56,13 +58,25 @@ def chosen(found: Sequence[Sized], least: int) -> Iterator[list[Sized]]:
 class Compaction:
     """Of one table. It runs in the thread of the batches, so that no batch is written meanwhile."""
 
-    def __init__(self, spark: SparkSession, folder: str, *, after: int = AFTER, reached: Reached = unnoticed) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: str,
+        *,
+        after: int = AFTER,
+        same_columns: bool = False,
+        reached: Reached = unnoticed,
+    ) -> None:
+        """`same_columns`: all parts have the same, so that one need not look at each."""
+        if after < 1:
+            raise PipelineError(f"compact_after is how many parts are merged, 2 and more, not {after}")
         self._spark = spark.newSession()  # so that what is set here is set nowhere else
         for word, value in WRITING.items():
             self._spark.conf.set(word, value)
         self._files = Files(spark)
         self._folder = folder
         self._after = after
+        self._merge_schema = str(not same_columns).lower()
         self._reached = reached
         self._sizes: dict[tuple[str, Part], int] = {}  # parts never change
 
@@ -87,7 +101,9 @@ class Compaction:
     def _merge(self, date: str, run: Sequence[Sized]) -> None:
         whole = Part(run[0].part.first, run[-1].part.last)
         folder = f"{self._folder}/{date}"
-        frame = self._spark.read.parquet(*(f"{folder}/{one.part.name}" for one in run))
+        frame = self._spark.read.option("mergeSchema", self._merge_schema).parquet(
+            *(f"{folder}/{one.part.name}" for one in run)
+        )
         files = -(-sum(one.size for one in run) // FILE) or 1
         if "position" in frame.columns:  # in order, so that a reader of some positions skips most of it
             frame = frame.repartitionByRange(files, "position").sortWithinPartitions("position")
@@ -99,6 +115,7 @@ class Compaction:
         self._reached("merged")
         for one in run:
             self._files.delete(f"{folder}/{one.part.name}")
+            self._sizes.pop((date, one.part), None)
             self._reached("removed")
 
     def _size(self, date: str, part: Part) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +23,14 @@ from mqks.pipeline.place import OWN, STATS_EVENT
 
 if TYPE_CHECKING:
     from mqks.client.blocking import Client
+    from mqks.client.errors import Refused
+
+log = logging.getLogger(__name__)
 
 COUNTERS = {"published": "count", "delivered": "delivered", "acked": "acked", "rejected": "rejected"}
 LEVELS = ("ready", "unacked", "consumers")
 MOST_NAMES = 1000  # of each kind that the broker is told for a minute; those with the largest figures
+LONGEST_NAME = 1000  # bytes; the broker is not told of longer ones, since such a line may be longer than it takes
 SCOPE = "mqks.stats"
 EVERY = 5.0  # seconds; a divisor of 60, so that a look falls on the end of each minute
 
@@ -98,6 +103,7 @@ def begin_of(at: datetime) -> datetime:
 
 
 def largest(rows: list[Row]) -> list[Row]:
+    rows = [row for row in rows if len(row["name"].encode()) <= LONGEST_NAME]
     return sorted(rows, key=lambda row: -row["count"] - row["delivered"])[:MOST_NAMES]
 
 
@@ -118,8 +124,13 @@ def publish(client: Client, rows: Iterable[Row]) -> None:
     messages: dict[bool, list[tuple[str, str, str]]] = {True: [], False: []}
     for row in rows:
         messages[row["final"]].append(message(row))
-    client.publish_many(messages[False])
-    client.publish_many(messages[True], once=SCOPE)
+    client.publish_many(messages[False], on_refused=refused)
+    client.publish_many(messages[True], once=SCOPE, on_refused=refused)
+
+
+def refused(error: Refused) -> None:
+    """It would be refused each time."""
+    log.warning("the broker does not take a row of the stats: %s", error)
 
 
 class Asking:

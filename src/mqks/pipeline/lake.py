@@ -3,12 +3,15 @@
 A batch overwrites its own parts, then the marker moves on: a batch that is done again, after a crash at any point,
 leaves what it would have left without one. Parts beyond the marker are of a batch that was not finished: they are not
 read, and swept away by the next start. When a checkpoint is lost, parts are numbered on from the marker: its `first` is
-the part of batch 0. See layout for the names, compaction for how small parts become large ones.
+the part of batch 0. It also tells whose table it is, so that two jobs never write one, and of two runs of a job the
+older one finds out that it is no longer its turn. See layout for the names, compaction for how small parts become large
+ones.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +25,7 @@ from mqks.pipeline.layout import (
     Marker,
     Part,
     Reached,
+    marker_of,
     marker_path,
     part_of,
     parts,
@@ -59,8 +63,9 @@ def table(spark: SparkSession, place: Place, name: str, *, schema: str | None = 
             raise NoSuchTable(f"the lake {place.lake} has no table {name!r}; its tables: {there}")
         return spark.range(0).selectExpr(*(f"CAST(NULL AS {kind}) AS {word}" for word, kind in columns(schema)))
     reader = spark.read.option("basePath", folder)
+    reader = reader.option("mergeSchema", "true")  # a function that was changed may have more columns than before
     if schema is not None:
-        reader = reader.schema(f"{schema}, part string")  # else Spark opens a file to find out
+        reader = reader.schema(f"{schema}, part string")  # else Spark opens the files to find out
     return reader.parquet(*paths).drop("part")
 
 
@@ -127,67 +132,101 @@ class Parts:
         job: str,
         *,
         compact_after: int = AFTER,
+        goes_on: bool = True,
         then: Callable[[Marker], object] | None = None,
         reached: Reached = unnoticed,
     ) -> None:
-        """`job` names the checkpoint of the query. So many small parts of a day are merged into one. `then` is called
+        """`job` names the checkpoint of the query. So many small parts of a day are merged into one. `goes_on`: when
+        the checkpoint is lost, the query begins where the table ends; for others that is an error. `then` is called
         when a batch is safe in the lake."""
         self.folder = place.table(name)
         self._files = Files(spark)
         self._path = marker_path(place, name)
-        self._offsets = f"{place.checkpoint(job)}/offsets"
-        self._commits = f"{place.checkpoint(job)}/commits"
-        self._compaction = Compaction(spark, self.folder, after=compact_after, reached=reached)
+        self._checkpoint = place.checkpoint(job)
+        self._compaction = Compaction(
+            spark, self.folder, after=compact_after, same_columns=name == EVENTS, reached=reached
+        )
         self._then = then
         self._reached = reached
-        self.marker = read_marker(self._files, place, name)
-        if self.marker.batch >= 0 and not self._files.names(self._offsets):  # the checkpoint is new, the table is not
-            self._mark(self.marker._replace(first=self.marker.batch + 1))
-        self.sweep()
+        found = read_marker(self._files, place, name)
+        if found.job not in ("", job):
+            raise PipelineError(
+                f"{self.folder} is the table of {found.job}, not of {job}: take another name, or move the table and "
+                f"{self._path} away to begin anew"
+            )
+        self.marker = found._replace(job=job, run=secrets.token_hex(8))
+        if found.batch >= 0 and not self._files.names(f"{self._checkpoint}/offsets"):  # which is new, the table is not
+            if not goes_on:
+                raise PipelineError(
+                    f"{self.folder} has rows, and the checkpoint {self._checkpoint} is gone: it would get all of them "
+                    f"again. Put that back, or move the table and {self._path} away to begin anew"
+                )
+            self.marker = self.marker._replace(first=found.batch + 1)
+        left = self._left_over()
+        self._files.write(self._path, json.dumps(self.marker._asdict()))
+        for path in left:
+            self._files.delete(path)
 
-    def write(self, frame: DataFrame, batch: int) -> None:
+    def write(self, frame: DataFrame | None, batch: int) -> None:
+        """None where the batch has no rows: the marker moves on all the same."""
         number = self.marker.first + batch
+        position = position_of(self._files.read(f"{self._checkpoint}/offsets/{batch}") or "")
         if number <= self.marker.batch:  # the crash came after the marker, before Spark knew
+            if number == self.marker.batch and self.marker.position not in (None, position):
+                raise PipelineError(
+                    f"batch {batch} ends at {position} and ended at {self.marker.position} when it was written to "
+                    f"{self.folder}: the checkpoint {self._checkpoint} is older than the table. Remove it to go on "
+                    "from where the table ends"
+                )
             return
-        position = position_of(self._files.read(f"{self._offsets}/{batch}") or "")
+        self._check_turn()
         self._reached("begun")
-        write_part(frame, self.folder, number)
+        if frame is not None:
+            write_part(frame, self.folder, number)
         self._reached("written")
-        self._mark(self.marker._replace(batch=number, position=position))
+        self._check_turn()
+        self.marker = self.marker._replace(batch=number, position=position)
+        self._files.write(self._path, json.dumps(self.marker._asdict()))
         self._reached("marked")
         if self._then:
             self._then(self.marker)
         if self._compaction.due(number):
             self._compaction.run(number)
 
-    def sweep(self) -> None:
-        """Removes what a crash has left: parts of a batch or a merge that was not finished, and what was merged.
+    def _left_over(self) -> list[str]:
+        """What a crash has left: parts of a batch or a merge that was not finished, and what was merged.
 
         Only of the batch after the marker, and only if Spark does not know it as done: anything else beyond the marker
         says that the marker is lost or old, and is nothing to remove.
         """
-        for name in self._files.names(self.folder):
-            if name.startswith(".spark-staging"):
-                self._files.delete(f"{self.folder}/{name}")
+        staging = (name for name in self._files.names(self.folder) if name.startswith(".spark-staging"))
+        found = [f"{self.folder}/{name}" for name in staging]
         for date, kept in parts(self._files, self.folder, self.marker.batch).items():
             for name in self._files.names(f"{self.folder}/{date}"):
                 part = part_of(name)
                 if part and part not in kept:
                     self._check_marker(part)
-                    self._files.delete(f"{self.folder}/{date}/{name}")
+                    found.append(f"{self.folder}/{date}/{name}")
+        return found
 
     def _check_marker(self, part: Part) -> None:
         beyond = part.last - self.marker.batch
-        done = self._files.exists(f"{self._commits}/{part.last - self.marker.first}")
+        # Spark removes what is long done from its log: the newest tells.
+        commits = [int(name) for name in self._files.names(f"{self._checkpoint}/commits") if name.isdigit()]
+        done = part.last - self.marker.first <= max(commits, default=-1)
         if beyond > 1 or (beyond == 1 and (part.wide or done)):
             raise PipelineError(
                 f"{self.folder} has parts that its marker {self._path} does not know: put the marker back as it was, "
                 "or move the folder and the checkpoints away to begin anew"
             )
 
-    def _mark(self, marker: Marker) -> None:
-        self._files.write(self._path, json.dumps(marker._asdict()))
-        self.marker = marker
+    def _check_turn(self) -> None:
+        found = marker_of(self._files.read(self._path))
+        if found != self.marker:
+            raise PipelineError(
+                f"another run of {found.job or 'a job'} writes {self.folder}: its marker {self._path} is not as this "
+                "one left it. Let only one run"
+            )
 
 
 def position_of(offsets: str) -> int | None:

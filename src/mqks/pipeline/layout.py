@@ -2,7 +2,7 @@
 
 {lake}/{table}/date=2026-11-16/part=000000000007/….parquet     what batch 7 brought of that day
 {lake}/{table}/date=2026-11-16/part=000000000000-000000000031/ 32 parts merged into one
-{lake}/_mqks/{table}.json                                      {"batch": 7, "position": 123456, "first": 0}
+{lake}/_mqks/{table}.json                                      the marker, such as {"batch": 7, "position": 123456, …}
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from mqks.pipeline.place import Place
 
 EVENTS = "events"
-MARKERS = {EVENTS: "archive"}  # table → the name of its marker; else the table's own
 PART = re.compile(r"part=([0-9]{12})(?:-([0-9]{12}))?")
 COMPRESSION = "zstd"  # no slower than Spark's default, and far smaller
 WRITING = {
@@ -38,7 +37,9 @@ class Marker(NamedTuple):
 
     batch: int = -1
     position: int | None = None
-    first: int = 0
+    first: int = 0  # the part of batch 0
+    job: str = ""  # whose table it is
+    run: str = ""  # of that job, the one that writes
 
 
 class Part(NamedTuple):
@@ -70,11 +71,14 @@ def uncovered(parts: Iterable[Part]) -> list[Part]:
 
 
 def marker_path(place: Place, table: str) -> str:
-    return place.table(f"_mqks/{MARKERS.get(table, table)}.json")
+    return place.table(f"_mqks/{table}.json")
 
 
 def read_marker(files: Files, place: Place, table: str) -> Marker:
-    text = files.read(marker_path(place, table))
+    return marker_of(files.read(marker_path(place, table)))
+
+
+def marker_of(text: str | None) -> Marker:
     return Marker(**json.loads(text)) if text else Marker()
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from mqks.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +18,9 @@ STATS_EVENT = "mqks.stats.minute"
 PROGRESS_EVENT = "mqks.pipeline.progress"
 OWN = (STATS_EVENT, PROGRESS_EVENT)  # what the pipeline itself says: neither archived nor counted
 
+EXCEPT = "exceptEvents"
+WILD = set("*?[]{}")  # Spark takes these for patterns when it reads, and as they are when it writes
+
 AS_THEY_CAME = "position long, time timestamp, id string, action string, event string, data string, raw binary"
 
 
@@ -23,6 +29,10 @@ class Place:
     broker: str = BROKER
     data: str | None = None  # the journal's folder, where it can be reached; else it is read through the broker
     lake: str = LAKE  # any folder or URL that Spark takes
+
+    def __post_init__(self) -> None:
+        if WILD & set(self.lake):
+            raise PipelineError(f"a lake's path has none of {' '.join(sorted(WILD))}, and this one does: {self.lake}")
 
     def source(self) -> dict[str, str]:
         """The options that say where format("mqks") reads."""
@@ -35,11 +45,17 @@ class Place:
     def checkpoint(self, job: str) -> str:
         return self.table(f"_checkpoints/{job}")
 
-    def events(self, spark: SparkSession, *, stream: bool = False, **options: str | int) -> DataFrame:
-        """The events of the journal, in the shape that all of the pipeline knows; `options` are the source's."""
+    def events(
+        self, spark: SparkSession, *, stream: bool = False, leave_out: Iterable[str] = (), **options: str | int
+    ) -> DataFrame:
+        """The events of the journal, in the shape that all of the pipeline knows; `options` are the source's. Those to
+        leave out are so beside those of the option exceptEvents."""
+        given = {**self.source(), **options}
+        unwanted = [*leave_out, *(str(given.pop(word)) for word in list(given) if word.lower() == EXCEPT.lower())]
+        if unwanted:
+            given[EXCEPT] = ",".join(unwanted)
         reader = spark.readStream if stream else spark.read
-        came = reader.format("mqks").schema(AS_THEY_CAME).options(**self.source(), **options).load()
-        return with_json(came)
+        return with_json(reader.format("mqks").schema(AS_THEY_CAME).options(**given).load())
 
 
 def with_json(came: DataFrame) -> DataFrame:

@@ -111,24 +111,24 @@ class Meter:
         self._job = job
         self._tail = tail
         self._seen: dict[str, int] = {}  # run of a query → the last batch counted
-        self._rows = 0
+        self._rows: dict[int, int] = {}  # of each query; all of a job read the same
         self.batch: int | None = None
         self._position: int | None = None
 
     def read(self, queries: Sequence[StreamingQuery], state: str) -> Figures:
-        last = [progress for progress in (self._count(query) for query in queries) if progress]
+        last = [progress for progress in map(self._count, range(len(queries)), queries) if progress]
         if last:
             self.batch = max(progress["batchId"] for progress in last)
             self._position = min(positions(last), default=self._position)
         latest, seconds = self._tail.look(self._position)
         lag = None if latest is None or self._position is None else max(latest - self._position, 0)
-        speed = sum(progress["processedRowsPerSecond"] for progress in last) if state == "running" else 0.0
+        speeds = [progress["processedRowsPerSecond"] for progress in last] if state == "running" else []
         return Figures(
             job=self._job,
             state=state,
             batch=self.batch,
-            rows=self._rows,
-            rows_per_second=round(speed, 1),
+            rows=max(self._rows.values(), default=0),
+            rows_per_second=round(max(speeds, default=0.0), 1),
             position=self._position,
             latest=latest,
             lag_positions=lag,
@@ -136,7 +136,7 @@ class Meter:
             time=now(),
         )
 
-    def _count(self, query: StreamingQuery) -> dict[str, Any] | None:
+    def _count(self, number: int, query: StreamingQuery) -> dict[str, Any] | None:
         """Adds the rows of the batches that are new; answers the progress of the last one."""
         told = query.lastProgress
         if told is None:
@@ -145,7 +145,8 @@ class Meter:
         seen = self._seen.get(run, -1)
         missed = last["batchId"] > seen + 1  # several since the last look
         new = [json.loads(one.json) for one in query.recentProgress] if missed else [last]
-        self._rows += sum(one["numInputRows"] for one in new if one["batchId"] > seen)
+        rows = sum(one["numInputRows"] for one in new if one["batchId"] > seen)
+        self._rows[number] = self._rows.get(number, 0) + rows
         self._seen[run] = max(last["batchId"] if last["numInputRows"] else seen, seen)
         return dict(last)
 

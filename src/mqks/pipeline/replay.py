@@ -28,9 +28,10 @@ from mqks.client.errors import MqksError
 from mqks.journal import JournalError
 from mqks.names import is_event, is_name
 from mqks.pipeline import lake
-from mqks.pipeline.asked import EPOCH, is_steady, moment, stand_in
+from mqks.pipeline.asked import EPOCH, is_steady, moment
 from mqks.pipeline.errors import PipelineError
-from mqks.pipeline.sql import EVENTS, Tell, answer, complain, extent, plainly
+from mqks.pipeline.layout import EVENTS
+from mqks.pipeline.sql import Tell, answer, complain, extent, named, plainly
 from mqks.pipeline.tables import aligned
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def replay(
     end = end_of(spark, place, tell)
     conditions = [*range_conditions(start, stop, end), f"event NOT LIKE '{COPIES}%'"]
     if where is not None:
-        check_steady(spark, where)
+        check_steady(spark, place, where)
         conditions.append(f"({where}\n)")
     if rate is not None:
         slice_rows = min(slice_rows, math.ceil(rate * SLICE_SECONDS))
@@ -217,7 +218,8 @@ class Target:
 def end_of(spark: SparkSession, place: Place, tell: Tell) -> int:
     """The position before which everything is that can be replayed."""
     try:
-        return extent(place).end
+        # The lake goes further where the journal was begun anew.
+        return max(extent(place).end, lake.archived(spark, place) or 0)
     except (MqksError, JournalError, OSError) as error:
         archived = lake.archived(spark, place)
         if archived is None:
@@ -243,11 +245,11 @@ def range_conditions(start: Where, stop: Where, end: int) -> Iterator[str]:
             )
 
 
-def check_steady(spark: SparkSession, where: str) -> None:
+def check_steady(spark: SparkSession, place: Place, where: str) -> None:
     """Each slice is a query of its own, and all must mean the same rows."""
-    stand_in(spark).createOrReplaceTempView(EVENTS)
-    with plainly():
-        if not is_steady(spark, f"SELECT * FROM {EVENTS} WHERE ({where}\n)"):
+    text = f"SELECT * FROM {EVENTS} WHERE ({where}\n)"
+    with plainly(), named(spark, place, text):
+        if not is_steady(spark, text):
             raise ReplayError(
                 "the condition means other rows each time it is asked (now, rand): give times by start, stop"
             )

@@ -1,30 +1,34 @@
 """A user's own pipeline: a file with functions that take the events and return rows, decorated with where those go.
 
 All functions of the file run in one session. Each is a job with checkpoints of its own, so that one can be changed,
-removed or fail without the others. What is wrong is told with the user's own line, before anything starts.
+removed or fail without the others. What is wrong is told with the user's own line, and then none of them runs.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from mqks.pipeline.errors import PipelineError
 from mqks.pipeline.place import OWN, Place
-from mqks.pipeline.targets import BadTarget, Query, Target, noted
-from mqks.pipeline.watching import Job
+from mqks.pipeline.targets import Query, Target, noted
+from mqks.pipeline.watching import Job, started
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 SINCE = "earliest"
+UNSAFE = re.compile(r"[^\w.-]")  # in the name of a folder
 HINT = (
     "decorate functions with @to_lake(table), @to_event(event) or @to_console(); `mqks pipeline init` writes an example"
 )
@@ -49,10 +53,9 @@ class Function:
         return f"{self.file}, line {line}, {self.name}"
 
     def checkpoint(self, target: Target) -> str:
-        """Of the n-th target of its kind."""
-        same = [one for one in self.targets if one.kind == target.kind]
-        number = f"-{same.index(target) + 1}" if len(same) > 1 else ""
-        return f"run-{self.file.stem}-{self.name}-{target.kind}{number}"
+        """By names alone, so that a target keeps it when others come and go."""
+        name = f"run-{self.file.stem}-{self.name}-{target.kind}" + (f"-{target.named}" if target.named else "")
+        return UNSAFE.sub("_", name)
 
     def rows(self, events: DataFrame) -> DataFrame:
         """What the function makes of the events."""
@@ -74,22 +77,20 @@ class Function:
         self, spark: SparkSession, place: Place, options: Mapping[str, str | int], available_now: bool
     ) -> list[StreamingQuery]:
         """What it publishes does not come back to it."""
-        left_out = [*OWN, *(event for target in self.targets if (event := target.writes))]
-        events = place.events(spark, stream=True, exceptEvents=",".join(left_out), **options)
-        rows = self.rows(events)
-        started: list[StreamingQuery] = []
-        for target in self.targets:
+        published = [target.named for target in self.targets if target.kind == "event" and target.named]
+        rows = self.rows(place.events(spark, stream=True, leave_out=[*OWN, *published], **options))
+
+        def start(target: Target) -> StreamingQuery:
             job = self.checkpoint(target)
             try:
                 writer = target.writer(rows, Query(place, job)).outputMode(target.mode).queryName(job)
                 writer = writer.option("checkpointLocation", place.checkpoint(job))
                 now = writer.trigger(availableNow=True) if available_now else None
-                started.append((now or writer.trigger(processingTime=f"{target.every} seconds")).start())
+                return (now or writer.trigger(processingTime=f"{target.every} seconds")).start()
             except Exception as error:
-                for query in started:
-                    query.stop()
                 raise BadPipeline(f"{self.place}, @to_{target.kind}: {reason(error)}") from error
-        return started
+
+        return started(partial(start, target) for target in self.targets)
 
 
 def run(
@@ -105,21 +106,12 @@ def run(
     latest or a position. With available_now they end when they have done what is there. `options` are the source's."""
     told = {"startingOffsets": since, **(options or {})}
     jobs: list[Job] = []
-    try:
+    with ExitStack() as stopping:
         for function in functions(Path(file)):
-            start = _starter(function, spark, place, told, available_now)
-            jobs.append(Job(f"run {function.name}", start))
-    except BaseException:
-        for job in jobs:
-            job.stop()
-        raise
+            jobs.append(Job(f"run {function.name}", partial(function.start, spark, place, told, available_now)))
+            stopping.callback(jobs[-1].stop)
+        stopping.pop_all()
     return jobs
-
-
-def _starter(
-    function: Function, spark: SparkSession, place: Place, options: Mapping[str, str | int], available_now: bool
-) -> Callable[[], list[StreamingQuery]]:
-    return lambda: function.start(spark, place, options, available_now)
 
 
 # ── the file ──
@@ -137,17 +129,29 @@ def functions(file: Path) -> list[Function]:
     writers: dict[str, str] = {}
     for function in found.values():
         for target in function.targets:
-            table = getattr(target, "table", None)
-            if table and writers.setdefault(table, function.name) != function.name:
-                raise BadPipeline(f"{function.place}: the table {table!r} is written by {writers[table]} already")
+            # A table has one writer; other targets may have several functions, each once.
+            writes = target.named if target.kind == "lake" else function.checkpoint(target)
+            if writes in writers:
+                what = f"the table {writes!r}" if target.kind == "lake" else f"@to_{target.kind}"
+                raise BadPipeline(f"{function.place}: {what} is written by {writers[writes]} already")
+            writers[writes] = function.name
     return list(found.values())
+
+
+def check(file: Path) -> None:
+    """What can be told before Spark runs: is it there, and is it Python? More cannot: a file may use Spark at once."""
+    if not file.is_file():
+        raise BadPipeline(f"{file}: there is no such file; `mqks pipeline init {file}` writes one")
+    try:
+        compile(file.read_bytes(), str(file), "exec")
+    except (SyntaxError, ValueError) as error:
+        raise BadPipeline(f"{where(error, file) or file}: {reason(error)}") from error
 
 
 def load(file: Path) -> ModuleType:
     from pyspark.cloudpickle import register_pickle_by_value
 
-    if not file.is_file():
-        raise BadPipeline(f"{file}: there is no such file; `mqks pipeline init {file}` writes one")
+    check(file)
     name = f"mqks_run_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
@@ -178,5 +182,5 @@ def where(error: BaseException, file: Path) -> str | None:
 def reason(error: BaseException) -> str:
     """One line: Spark's errors go on with a plan."""
     text = next((line for line in str(error).splitlines() if line.strip()), "")
-    plain = isinstance(error, BadTarget)
+    plain = isinstance(error, PipelineError)
     return text if plain else f"{type(error).__name__}: {text}"

@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from functools import reduce
 from shutil import copyfileobj
 from tempfile import SpooledTemporaryFile
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
 
 from mqks.client.blocking import Client
@@ -27,7 +28,10 @@ from mqks.journal import JournalError, Reader
 from mqks.pipeline import lake
 from mqks.pipeline.asked import COLUMNS, EVERYTHING, NO_BOUNDS, Asked, Bounds, Range, asked, moment, stand_in
 from mqks.pipeline.errors import PipelineError
+from mqks.pipeline.layout import EVENTS
 from mqks.pipeline.place import OWN, with_json
+from mqks.pipeline.stats import SCHEMA
+from mqks.pipeline.stats import TABLE as STATS_TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Tell = Callable[[str], object]
 
-EVENTS = "events"
 A_MICROSECOND = timedelta(microseconds=1)
 TIMEOUT = 10.0  # seconds for a broker to say where its journal ends
 ATTEMPTS = 3
@@ -53,6 +56,8 @@ CAME = {
     "data": ("string", {"data", "text"}),
     "raw": ("binary", {"raw"}),
 }
+
+_naming = Lock()
 
 
 class SqlError(PipelineError):
@@ -76,15 +81,26 @@ def sql(spark: SparkSession, place: Place, text: str, *, end: int | None = None,
     Only what the query asks for is read: its columns, its names, and of lake and journal the times that it wants. `end`
     is the position before which the events are, by default where the journal ends now.
     """
-    for name in lake.tables(spark, place):
-        if name != EVENTS:
-            with suppress(lake.NoSuchTable):  # its first batch is being written
-                lake.table(spark, place, name).createOrReplaceTempView(f"`{name}`")
-    stand_in(spark).createOrReplaceTempView(EVENTS)
-    wanted = asked(spark, text)
-    if wanted.columns is not None:
-        events(spark, place, wanted, end=end, tell=tell).createOrReplaceTempView(EVENTS)
-    return spark.sql(text)
+    with named(spark, place, text):
+        wanted = asked(spark, text)
+        if wanted.columns is not None:
+            events(spark, place, wanted, end=end, tell=tell).createOrReplaceTempView(EVENTS)
+        return spark.sql(text)
+
+
+@contextmanager
+def named(spark: SparkSession, place: Place, text: str) -> Iterator[None]:
+    """The session has a view of each table of the lake that the query names, and `events` as a stand-in of no rows:
+    for one query at a time, so that none meets the stand-in of another."""
+    lower = text.lower()
+    with _naming:
+        for name in lake.tables(spark, place):
+            if name != EVENTS and (name.lower() in lower or lower.lstrip().startswith("show")):
+                with suppress(lake.NoSuchTable):  # its first batch is being written
+                    schema = SCHEMA if name == STATS_TABLE else None
+                    lake.table(spark, place, name, schema=schema).createOrReplaceTempView(f"`{name}`")
+        stand_in(spark).createOrReplaceTempView(EVENTS)
+        yield
 
 
 def answer(
@@ -204,7 +220,7 @@ def journal(spark: SparkSession, place: Place, wanted: Asked, start: int, end: i
     schema = ", ".join(map(" ".join, kept.items()))
     came = spark.read.format("mqks").schema(schema).options(**place.source(), **options).load()
     filled = (F.col(name) if name in kept else F.lit(None).cast(kind).alias(name) for name, (kind, _) in CAME.items())
-    return with_json(came.select(*filled)).withColumn("date", F.to_date("time"))
+    return lake.dated(with_json(came.select(*filled)), "time")
 
 
 # ── where the journal is ──
@@ -227,7 +243,8 @@ def extent(place: Place, bounds: Bounds = NO_BOUNDS) -> Extent:
         if since is not None:
             first = max(first, find(since))
         if until is not None:
-            stop = min(stop, find(until + A_MICROSECOND))
+            with suppress(OverflowError):  # the end of all times
+                stop = min(stop, find(until + A_MICROSECOND))
         return Extent(start, end, int(max(first, min(lowest, end))), int(min(stop, max(highest + 1, start))))
 
 

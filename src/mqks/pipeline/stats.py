@@ -19,11 +19,11 @@ from mqks.pipeline import lake
 from mqks.pipeline.batches import each
 from mqks.pipeline.compaction import AFTER
 from mqks.pipeline.contact import Contact
-from mqks.pipeline.deliveries import MOST_NAMES, Asking, begin_of
+from mqks.pipeline.deliveries import LONGEST_NAME, MOST_NAMES, Asking, begin_of, refused
 from mqks.pipeline.files import Files
 from mqks.pipeline.masking import masked
 from mqks.pipeline.place import STATS_EVENT, Place
-from mqks.pipeline.watching import Job
+from mqks.pipeline.watching import Job, started
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -60,7 +60,8 @@ def stats(
 ) -> Job:
     """Updates each `every` seconds if there is news; finals when a minute is over and `late` has passed.
 
-    With available_now: the finals of all minutes that are over by now, and no updates. `options` are the source's own.
+    With available_now: the finals of all minutes that the newest event is `late` beyond, and no updates. `options` are
+    the source's own.
     """
     spark = spark.newSession()
     spark.conf.set("spark.sql.shuffle.partitions", STATE_PARTITIONS)
@@ -71,10 +72,9 @@ def stats(
     contact, asking = Contact(place.broker), Asking(place.broker)
 
     def start() -> list[StreamingQuery]:
-        return [
-            updates(spark, place, late, contact, more).trigger(processingTime=f"{every} seconds").start(),
-            finals(spark, place, late, compact_after, more).trigger(processingTime=f"{finals_every} seconds").start(),
-        ]
+        told = updates(spark, place, late, contact, more).trigger(processingTime=f"{every} seconds")
+        kept = finals(spark, place, late, compact_after, more).trigger(processingTime=f"{finals_every} seconds")
+        return started([told.start, kept.start])
 
     def close() -> None:
         asking.close()
@@ -132,14 +132,15 @@ def updates(
             untold[row["id"]] = row["data"]
 
         def publish(client: Client) -> None:
-            client.publish_many((STATS_EVENT, data, f"{id}-{number}") for id, data in untold.items())
+            rows = ((STATS_EVENT, data, f"{id}-{number}") for id, data in untold.items())
+            client.publish_many(rows, on_refused=refused)
             untold.clear()
 
         if untold:
             contact.attempt("publishing stats", publish)
 
     begin = {"startingTimestamp": begin_of(datetime.now(UTC)).isoformat()} if _is_new(spark, place, UPDATES) else {}
-    frame = minutes(place.events(spark, stream=True, **{**begin, **options}), late)
+    frame = minutes(place.events(spark, stream=True, leave_out=(), **{**begin, **options}), late)
     return _writer(frame, place, UPDATES).outputMode("update").foreachBatch(each(tell))
 
 
@@ -159,15 +160,16 @@ def finals(
     def write(batch: DataFrame, number: int) -> None:
         batch = batch.persist()
         try:
-            if batch.count():  # counts all of it: a batch has to be looked at as a whole for its state to be kept
-                parts.write(lake.dated(table_rows(batch), "minute").coalesce(1), number)
+            count = batch.count()  # of all of it: a batch has to be looked at as a whole for its state to be kept
+            parts.write(lake.dated(table_rows(batch), "minute").coalesce(1) if count else None, number)
+            if count:
                 told = messages(largest(batch.where("kind != 'queue'")), final=True)
                 scope = str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
                 told.write.format("mqks").mode("append").option("url", place.broker).option("scope", scope).save()
         finally:
             batch.unpersist()
 
-    frame = minutes(place.events(spark, stream=True, **{**begin, **options}), late)
+    frame = minutes(place.events(spark, stream=True, leave_out=(), **{**begin, **options}), late)
     return _writer(frame, place, FINALS).outputMode("append").foreachBatch(each(write))
 
 
@@ -189,11 +191,9 @@ def table_rows(figures: DataFrame) -> DataFrame:
 
 
 def _last_minute(spark: SparkSession, place: Place) -> datetime | None:
-    """The last that the lake has, when its checkpoint was lost."""
-    rows = (
-        lake.table(spark, place, TABLE, schema=SCHEMA).where("kind = 'event'").selectExpr("max(unix_seconds(minute))")
-    )
-    seconds = rows.collect()[0][0]
+    """The last that the lake has all of, when its checkpoint was lost. What a queue did comes with the next minute."""
+    rows = lake.table(spark, place, TABLE, schema=SCHEMA)
+    seconds = rows.selectExpr("max(unix_seconds(minute) + IF(kind = 'queue', 60, 0))").collect()[0][0]
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
@@ -201,7 +201,7 @@ def _last_minute(spark: SparkSession, place: Place) -> datetime | None:
 
 
 def messages(figures: DataFrame, *, final: bool) -> DataFrame:
-    """event, data and id, as the broker gets them. An update's rate is that of the minute so far."""
+    """event, data and id, as the broker gets them. An update's rate is that of the minute so far. Not of long names."""
     from pyspark.sql import functions as F
 
     so_far = F.greatest(F.unix_seconds("last") - F.unix_seconds("minute"), F.lit(1))
@@ -216,7 +216,8 @@ def messages(figures: DataFrame, *, final: bool) -> DataFrame:
         F.lit(final).alias("final"),
     )
     id = F.concat_ws("-", minute, "kind", F.substring(F.sha2("name", 256), 1, 16))
-    return figures.select(F.lit(STATS_EVENT).alias("event"), F.to_json(row).alias("data"), id.alias("id"))
+    told = figures.where(F.octet_length("name") <= LONGEST_NAME)
+    return told.select(F.lit(STATS_EVENT).alias("event"), F.to_json(row).alias("data"), id.alias("id"))
 
 
 def largest(figures: DataFrame) -> DataFrame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -62,9 +63,9 @@ class Target:
             raise BadTarget(f"every is a number of seconds, not {self.every!r}")
 
     @property
-    def writes(self) -> str | None:
-        """The event that it publishes, if it is always the same."""
-        return None
+    def named(self) -> str:
+        """Which one of its kind it is, if it has a name."""
+        return ""
 
     def writer(self, frame: DataFrame, query: Query) -> DataStreamWriter:
         raise NotImplementedError
@@ -94,15 +95,26 @@ class ToLake(Target):
         if self.mode != "append":
             raise BadTarget("a table takes rows that stay as they are: mode is append")
 
+    @property
+    def named(self) -> str:
+        return self.table
+
     def writer(self, frame: DataFrame, query: Query) -> DataStreamWriter:
         types = dict(frame.dtypes)
-        if "part" in types:
-            raise BadTarget("a column cannot be named part: the lake has its own")
+        for column in types:
+            if column.lower() in ("date", "part") and column != "date":
+                raise BadTarget(f"a column cannot be named {column}: the lake has its own")
         if types.get("date", "date") != "date":
             raise BadTarget(f"the column date files the rows by day: it must be a date, and is {types['date']}")
         if "date" not in types:
             frame = lake.dated(frame, "time" if types.get("time") == "timestamp" else None)
-        parts = lake.Parts(frame.sparkSession, query.place, self.table, query.job)
+        with suppress(lake.NoSuchTable):
+            for column, before in lake.table(frame.sparkSession, query.place, self.table).dtypes:
+                if types.get(column, before) != before:
+                    raise BadTarget(
+                        f"the column {column} is {types[column]}, and in the table it is {before}: take another name"
+                    )
+        parts = lake.Parts(frame.sparkSession, query.place, self.table, query.job, goes_on=False)
         return frame.writeStream.foreachBatch(each(parts.write))
 
 
@@ -116,10 +128,12 @@ class ToEvent(Target):
         super().__post_init__()
         if self.event is not None and not (isinstance(self.event, str) and is_event(self.event.encode())):
             raise BadTarget(f"{self.event!r} is no name of an event")
+        if self.event is not None and {",", "*"} & set(self.event):
+            raise BadTarget(f"an event that comes from a pipeline has no , and no * in its name: {self.event!r}")
 
     @property
-    def writes(self) -> str | None:
-        return self.event
+    def named(self) -> str:
+        return self.event or ""
 
     def writer(self, frame: DataFrame, query: Query) -> DataStreamWriter:
         told = self.messages(frame)

@@ -7,14 +7,15 @@ teller asks for the figures, prints and publishes them, and may wait for a broke
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from mqks.pipeline.errors import PipelineError
@@ -30,11 +31,11 @@ log = logging.getLogger(__name__)
 
 LOOK = 0.1  # seconds between two looks whether the queries live
 TELL = 1.0  # between two lines on a terminal
-GIVE_UP_AFTER = 3  # failures without progress between them
+GIVE_UP_AFTER = 6  # failures without progress between them
 # The last line of a traceback: names of errors, perhaps one in the other, and what the innermost says.
 ERROR = re.compile(r"(?:Caused by: )?(?:[\w.]+(?:Error|Exception|Failed|Loss|Gone|End|Damaged): )+(?P<told>.+)")
 SQLSTATE = re.compile(r"(?: SQLSTATE: \w+)+$")
-BACKOFF = (1.0, 5.0, 15.0)  # seconds before a job that failed is started again; the last for all that follow
+BACKOFF = (1.0, 5.0, 15.0, 30.0, 60.0)  # seconds before a job that failed is started again
 
 
 class JobFailed(PipelineError):
@@ -50,7 +51,14 @@ class Job:
         self.name = name
         self._start = start
         self._close = close
-        self.queries = list(start())
+        self.queries: list[StreamingQuery] = []
+        try:
+            self.queries = list(start())
+        except BaseException as error:
+            self.stop()
+            if is_of_spark(error):
+                raise JobFailed(f"{name}: {reason(str(error))}") from error
+            raise
 
     @property
     def active(self) -> bool:
@@ -58,17 +66,23 @@ class Job:
         return any(query.isActive for query in self.queries)
 
     @property
-    def failure(self) -> str | None:
-        """Why the first of its queries that failed did."""
+    def failed(self) -> tuple[StreamingQuery, str] | None:
+        """The first of its queries that failed, and why."""
         for query in self.queries:
             error = None if query.isActive else query.exception()
             if error is not None:
-                return reason(str(error))
+                return query, reason(str(error))
         return None
+
+    @property
+    def failure(self) -> str | None:
+        """Why the first of its queries that failed did."""
+        return failed[1] if (failed := self.failed) else None
 
     def restart(self) -> None:
         """All of its queries, also those that still run: their checkpoints know how far each one is."""
-        self._stop_queries()
+        with ExitStack() as stopping:
+            self._stop_queries(stopping)
         self.queries = list(self._start())
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -85,14 +99,27 @@ class Job:
 
     def stop(self) -> None:
         """A batch that is under way may be abandoned: it is done again by the next start."""
-        self._stop_queries()
-        if self._close:
-            close, self._close = self._close, None
-            close()
+        with ExitStack() as stopping:
+            if self._close:
+                stopping.callback(self._close)
+                self._close = None
+            self._stop_queries(stopping)
 
-    def _stop_queries(self) -> None:
-        for query in self.queries:
-            query.stop()
+    def _stop_queries(self, stopping: ExitStack) -> None:
+        """Each one, also if another does not stop."""
+        for query in reversed(self.queries):
+            stopping.callback(query.stop)
+
+
+def started(starts: Iterable[Callable[[], StreamingQuery]]) -> list[StreamingQuery]:
+    """All queries, or none: if one does not start, those before it are stopped."""
+    with ExitStack() as stopping:
+        queries: list[StreamingQuery] = []
+        for start in starts:
+            queries.append(start())
+            stopping.callback(queries[-1].stop)
+        stopping.pop_all()
+    return queries
 
 
 def watch(
@@ -143,7 +170,7 @@ class Watched:
         self.meter = Meter(job.name, tail)
         self._backoff = backoff
         self._failures = 0
-        self._batch: int | None = None  # the last one when it failed
+        self._done: int | None = None  # the last batch of the query that failed, when it did
         self._due: float | None = None  # when it is started again
 
     def look(self, lines: Lines) -> bool:
@@ -155,14 +182,19 @@ class Watched:
                 self._due = None
                 self._start(lines)
             return self.state == "running"
-        if reason := self.job.failure:
-            self._failed(reason, lines)
+        if failed := self.job.failed:
+            query, why = failed
+            told = query.lastProgress
+            self._failed(why, lines, None if told is None else json.loads(told.json)["batchId"])
         elif not self.job.active:
             self.state = "stopped"
         return self.state == "running"
 
     def stop(self) -> None:
-        self.job.stop()
+        try:
+            self.job.stop()
+        except Exception as error:  # the others are to be stopped too
+            log.warning("%s did not stop as it should: %s", self.job.name, reason(str(error)))
         if self.state == "running":
             self.state = "stopped"
 
@@ -172,12 +204,16 @@ class Watched:
         except Exception as error:  # of Spark or of the lake, which may be there again at the next try
             self._failed(reason(str(error)), lines)
 
-    def _failed(self, why: str, lines: Lines) -> None:
-        batch = self.meter.batch
-        self._failures = self._failures + 1 if batch == self._batch else 1
-        self._batch, self.reason = batch, why
+    def _failed(self, why: str, lines: Lines, done: int | None = None) -> None:
+        """`done` is the last batch that the query that failed has done since it was started, if any."""
+        if done is None or done == self._done:
+            self._failures += 1
+        else:
+            self._failures, self._done = 1, done
+        self.reason = why
         if self._failures >= GIVE_UP_AFTER:
             self.state = "failed"
+            self.stop()  # what of it still runs: its other queries, the hold that it renews
             lines.say(f"{self.job.name}: given up after {self._failures} failures: {why}")
             return
         wait = self._backoff[min(self._failures, len(self._backoff)) - 1]
@@ -233,6 +269,13 @@ def taking_signals(stopping: threading.Event) -> Iterator[None]:
             signal.signal(one, before)
 
 
+def is_of_spark(error: BaseException) -> bool:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, (PySparkException, Py4JError))
+
+
 def alive(spark: SparkSession) -> bool:
     try:
         return not spark._jsc.sc().isStopped()
@@ -242,7 +285,7 @@ def alive(spark: SparkSession) -> bool:
 
 def reason(text: str) -> str:
     """The line of Spark's error that says why, without stacks and plans."""
-    lines = [line.strip() for line in text.partition("=== Streaming Query ===")[0].splitlines()]
+    lines = [line.strip().removeprefix(": ") for line in text.partition("=== Streaming Query ===")[0].splitlines()]
     errors = [match for match in map(ERROR.match, lines) if match]
     told = errors[-1]["told"] if errors else next(filter(None, lines), "no reason is told")
     return SQLSTATE.sub("", told)
