@@ -16,7 +16,7 @@ from tests.cli.test_page import commands
 from tests.running import RunningBroker
 
 ALL = dict(commands())
-CONNECTING = [path[0] for path in ALL if path[0] not in ("journal", "completion")]
+CONNECTING = [path[0] for path in ALL if path[0] not in ("journal", "pipeline", "up", "completion")]
 NEEDS = {"pub": ["e1", "d1"], "sub": ["q1"], "rebind": ["q1"], "delete-queue": ["q1"], "eval": ["1"]}
 
 
@@ -25,7 +25,7 @@ def test_help_fits_a_screen(cli: Cli) -> None:
     assert (said.code, said.err) == (0, "")
     assert len(said.lines) <= 24
     assert max(map(len, said.lines)) <= 80
-    assert [words[0] for words in said.words[4:18]] == list(COMMANDS)
+    assert [words[0] for words in said.words[4 : 4 + len(COMMANDS)]] == list(COMMANDS)
     assert "docs/CLI.md" in said.out
     nothing = cli()
     assert (nothing.code, nothing.err) == (2, said.out)
@@ -55,6 +55,17 @@ def test_no_broker(cli: Cli, unused_port: int, command: str) -> None:
     said = cli(command, *NEEDS.get(command, []), f"--url={url}")
     assert (said.code, said.out) == (1, "")
     assert said.err == f"mqks: cannot reach {url}: Connection refused; is mqksd running there?\n"
+
+
+@pytest.mark.parametrize("words", [["archive"], ["stats"], ["run", "stats"], ["sql", "SELECT 1"], ["replay"]])
+def test_a_wrong_url_of_a_pipeline_is_told_before_spark_starts(
+    cli: Cli, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for flags, variable in ((["--url=http://localhost"], ""), ([], "localhost:25000")):
+        monkeypatch.setenv("MQKS_URL", variable)
+        said = cli("pipeline", *words, *flags)
+        assert (said.code, said.out) == (2, "")
+        assert "is no address of a broker" in said.err
 
 
 @pytest.mark.parametrize("command", CONNECTING)

@@ -40,7 +40,11 @@ def add_place(parser: ArgumentParser) -> None:
 def place_of(args: Namespace) -> Place:
     from mqks.client.address import find_address
 
-    return Place(broker=str(find_address(args.url)), data=args.data, lake=args.lake)
+    try:
+        url = str(find_address(args.url))
+    except ValueError as error:
+        args.parser.error(str(error))
+    return Place(broker=url, data=args.data, lake=args.lake)
 
 
 def add_archive(parser: ArgumentParser) -> None:
@@ -196,8 +200,8 @@ def sql(args: Namespace) -> int:
 
     if args.plot:
         plot.require(args.plot)
+    where = place_of(args)
     with spark_for(args) as spark:
-        where = place_of(args)
         bar = Bar(sys.stderr)
         bar.say("asking …")
         try:
