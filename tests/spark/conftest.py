@@ -10,6 +10,7 @@ from mqks.pipeline.session import session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    spark = session("local[2]")
+    # Tests are short: to compile less and collect garbage simply is half of the work.
+    spark = session("local[2]", **{"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
     yield spark
     spark.stop()

@@ -73,11 +73,10 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     os.environ["JAVA_HOME"] = java_home(java, scratch)
     log = Path(__file__).with_name("log4j2.properties").as_uri()
-    ours = {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log}",
-        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),  # else Spark makes one where it is started
-    }
-    for name, value in {**CONF, **ours, **conf}.items():
+    java_options = f"-Dlog4j2.configurationFile={log} {conf.get('spark.driver.extraJavaOptions', '')}"
+    warehouse = (scratch / "warehouse").as_uri()  # else Spark makes one where it is started
+    ours = {"spark.sql.warehouse.dir": warehouse, **conf, "spark.driver.extraJavaOptions": java_options.strip()}
+    for name, value in {**CONF, **ours}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
