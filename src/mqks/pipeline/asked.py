@@ -18,20 +18,11 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
+from mqks.pipeline.place import COLUMNS, schema_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COLUMNS = {
-    "position": "long",
-    "time": "timestamp",
-    "id": "string",
-    "action": "string",
-    "event": "string",
-    "data": "variant",
-    "text": "string",
-    "raw": "binary",
-    "date": "date",
-}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COMMANDS = "org.apache.spark.sql.catalyst.plans.logical.Command"
 
@@ -104,7 +95,7 @@ def stand_in(spark: SparkSession) -> DataFrame:
     from pyspark.sql import DataFrame
 
     jvm: Any = spark._jvm
-    schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(", ".join(map(" ".join, COLUMNS.items())))
+    schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(schema_of(COLUMNS))
     rows = spark.sparkContext._jsc.emptyRDD()
     return DataFrame(spark._jsparkSession.createDataFrame(rows, schema), spark)
 

@@ -32,16 +32,13 @@ from mqks.pipeline.layout import (
     read_marker,
     unnoticed,
 )
+from mqks.pipeline.place import COLUMNS, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mqks.pipeline.place import Place
 
-EVENTS_SCHEMA = (
-    "position long, time timestamp, id string, action string, event string, data variant, text string, raw binary, "
-    "date date"
-)
 DAY = 86_400_000_000  # microseconds
 
 
@@ -81,7 +78,7 @@ def tables(spark: SparkSession, place: Place) -> list[str]:
 
 def events(spark: SparkSession, place: Place) -> DataFrame:
     """All archived events, each once; none where nothing is archived yet."""
-    return table(spark, place, EVENTS, schema=EVENTS_SCHEMA)
+    return table(spark, place, EVENTS, schema=schema_of(COLUMNS))
 
 
 def archived(spark: SparkSession, place: Place) -> int | None:

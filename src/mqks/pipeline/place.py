@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,32 @@ OWN = (STATS_EVENT, PROGRESS_EVENT)  # what the pipeline itself says: neither ar
 EXCEPT = "exceptEvents"
 WILD = set("*?[]{}")  # Spark takes these for patterns when it reads, and as they are when it writes
 
-AS_THEY_CAME = "position long, time timestamp, id string, action string, event string, data string, raw binary"
+# The columns of events: as the journal has them, and as all of the pipeline has them.
+CAME = {
+    "position": "long",
+    "time": "timestamp",
+    "id": "string",
+    "action": "string",
+    "event": "string",
+    "data": "string",
+    "raw": "binary",
+}
+COLUMNS = {
+    "position": "long",
+    "time": "timestamp",
+    "id": "string",
+    "action": "string",
+    "event": "string",
+    "data": "variant",
+    "text": "string",
+    "raw": "binary",
+    "date": "date",  # in the lake, which files rows under it, and in SQL
+}
+
+
+def schema_of(columns: Mapping[str, str]) -> str:
+    """As Spark writes a schema."""
+    return ", ".join(map(" ".join, columns.items()))
 
 
 @dataclass(frozen=True)
@@ -55,7 +80,7 @@ class Place:
         if unwanted:
             given[EXCEPT] = ",".join(unwanted)
         reader = spark.readStream if stream else spark.read
-        return with_json(reader.format("mqks").schema(AS_THEY_CAME).options(**given).load())
+        return with_json(reader.format("mqks").schema(schema_of(CAME)).options(**given).load())
 
 
 def with_json(came: DataFrame) -> DataFrame:

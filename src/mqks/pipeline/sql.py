@@ -26,10 +26,10 @@ from mqks.client.blocking import Client
 from mqks.client.errors import MqksError
 from mqks.journal import JournalError, Reader
 from mqks.pipeline import lake
-from mqks.pipeline.asked import COLUMNS, EVERYTHING, NO_BOUNDS, Asked, Bounds, Range, asked, moment, stand_in
+from mqks.pipeline.asked import EVERYTHING, NO_BOUNDS, Asked, Bounds, Range, asked, moment, stand_in
 from mqks.pipeline.errors import PipelineError
 from mqks.pipeline.layout import EVENTS
-from mqks.pipeline.place import OWN, with_json
+from mqks.pipeline.place import CAME, COLUMNS, OWN, schema_of, with_json
 from mqks.pipeline.stats import SCHEMA
 from mqks.pipeline.stats import TABLE as STATS_TABLE
 
@@ -46,16 +46,7 @@ TIMEOUT = 10.0  # seconds for a broker to say where its journal ends
 ATTEMPTS = 3
 IN_MEMORY = 16 << 20  # bytes of an answer, before it waits on disk
 VANISHED = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|position \d+ is gone|gone by retention")
-# The journal's own columns, and which of ours are made of each.
-CAME = {
-    "position": ("long", {"position"}),
-    "time": ("timestamp", {"time", "date"}),
-    "id": ("string", {"id"}),
-    "action": ("string", {"action"}),
-    "event": ("string", {"event"}),
-    "data": ("string", {"data", "text"}),
-    "raw": ("binary", {"raw"}),
-}
+MADE_OF = {"time": {"time", "date"}, "data": {"data", "text"}}  # columns of the journal → ours; all others are the same
 
 _naming = Lock()
 
@@ -213,13 +204,12 @@ def journal(spark: SparkSession, place: Place, wanted: Asked, start: int, end: i
     from pyspark.sql import functions as F
 
     columns, names = wanted.columns or frozenset(), wanted.bounds.events
-    kept = {name: kind for name, (kind, ours) in CAME.items() if ours & columns} or {"position": "long"}
+    kept = {name: kind for name, kind in CAME.items() if MADE_OF.get(name, {name}) & columns} or {"position": "long"}
     options: dict[str, str | int] = {"startingOffsets": start, "endingOffsets": end, "exceptEvents": ",".join(OWN)}
     if names is not None:
         options["subscribePattern"] = "|".join(sorted(names))
-    schema = ", ".join(map(" ".join, kept.items()))
-    came = spark.read.format("mqks").schema(schema).options(**place.source(), **options).load()
-    filled = (F.col(name) if name in kept else F.lit(None).cast(kind).alias(name) for name, (kind, _) in CAME.items())
+    came = spark.read.format("mqks").schema(schema_of(kept)).options(**place.source(), **options).load()
+    filled = (F.col(name) if name in kept else F.lit(None).cast(kind).alias(name) for name, kind in CAME.items())
     return lake.dated(with_json(came.select(*filled)), "time")
 
 

@@ -8,6 +8,7 @@ part, or publishes under the same scope.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Query(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(ABC):
     """One place that rows go to: how often at most, and Spark's output mode."""
 
     mode: str
@@ -67,8 +68,8 @@ class Target:
         """Which one of its kind it is, if it has a name."""
         return ""
 
-    def writer(self, frame: DataFrame, query: Query) -> DataStreamWriter:
-        raise NotImplementedError
+    @abstractmethod
+    def writer(self, frame: DataFrame, query: Query) -> DataStreamWriter: ...
 
     def __call__(self, function: Function) -> Function:
         setattr(function, NOTED, [self, *noted(function)])
