@@ -1,6 +1,7 @@
 """Builds what is compiled: the core, and the client's part for each message. All else is in pyproject.toml.
 
-MQKS_SANITIZE=1 builds it with AddressSanitizer and UBSan, for `make test-asan`.
+MQKS_SANITIZE=1 builds it with AddressSanitizer and UBSan, for `make test-asan`; MQKS_FUZZ=1 besides so that a fuzzer
+is told which ways it takes (tests/fuzz/coverage.c), for `make fuzz`.
 """
 
 import os
@@ -9,9 +10,12 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-sanitize = os.environ.get("MQKS_SANITIZE") == "1"
+fuzz = os.environ.get("MQKS_FUZZ") == "1"
+sanitize = fuzz or os.environ.get("MQKS_SANITIZE") == "1"
 flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"] if sanitize else ["-O3"]
 link = ["-fsanitize=address,undefined"] if sanitize else []
+if fuzz:
+    flags.append("-fsanitize-coverage=trace-pc,trace-cmp")
 
 setup(
     ext_modules=cythonize(
