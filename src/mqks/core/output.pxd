@@ -26,6 +26,8 @@ cdef class Output:
     cdef readonly size_t max_line
     cdef readonly size_t max_memory
     cdef readonly size_t high_water
+    cdef readonly uint64_t bytes_in     # taken from all clients, also from those that are gone
+    cdef readonly uint64_t bytes_out    # given to them
     cdef list dirty_connections         # those that were said something since they were last sent
     cdef char** spare                   # large out-buffers at rest
     cdef int spares
@@ -52,6 +54,11 @@ cdef class Output:
 cdef inline bint choked(Output core, Connection c) noexcept:
     """Has this client let so many replies pile up, beyond what deliveries alone may, that it should not be heard?"""
     return waiting(c) > 2 * core.high_water + core.max_line
+
+
+cdef inline bint unheard(Output core, Connection c) noexcept:
+    """Are its lines to wait?"""
+    return c.blocked or choked(core, c)
 
 
 cdef inline char* out_room(Output core, Connection c, size_t size) except NULL:

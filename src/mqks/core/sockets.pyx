@@ -1,24 +1,28 @@
-"""Bytes between plain TCP sockets and the core: one epoll, so that a turn is what it says.
+"""Bytes between TCP sockets and the core: one epoll, so that a turn is what it says.
 
 A turn reads every socket that is ready, delivers, and sends. `wait` takes turns until something happens that is not ours: then
 the event loop above, whose own descriptors stand in the same epoll, gets its turn. So messages pass without a step through the
 loop, and the loop misses nothing. Only here are sockets read, written, paused and closed.
+
+Where a connection has TLS, its bytes are opened before the core has them, and sealed as they leave (sealing.pyx).
 
 Back-pressure: one who does not read its replies is not read; near the memory limit one who only publishes is not read, but for a
 chunk now and then, so that nobody hangs: beyond the limit its publishes get errors.
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t, uintptr_t
 from libc.math cimport ceil
 from libc.stdlib cimport free, malloc
 
 from mqks.core.hub cimport Core
 from mqks.core.keeping cimport write_out
-from mqks.core.output cimport choked
+from mqks.core.output cimport unheard
 from mqks.core.parts cimport Connection, Consumer, Queue, waiting
+from mqks.core.sealing cimport OVERHEAD, Sealed, has_ended, has_more, speaks
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data_t:
@@ -64,6 +68,8 @@ cdef extern from *:
 cdef enum:
     FOREIGN = 1                 # marks the descriptors of the loop above; connections are pointers, which are even
     CHUNK = 128 * 1024          # read at a time
+    LITTLE = 4096               # read of a stranger at a time: so little can wait while it is decided who it is
+    SHARE = 64                  # requests of one connection before the others have their turn
     MOST_UNREAD = 64            # chunks of input thrown away when the broker stops
     MUCH = 64 * 1024            # is sent before the others get theirs
     EVENTS = 256                # sockets read in one turn
@@ -86,7 +92,7 @@ cdef class Poller:
     cdef int epoll
     cdef Core core
     cdef object closed              # called with each connection whose socket was closed here
-    cdef object failed              # called with a connection and the exception that its bytes led to
+    cdef object failed              # called with a connection and the exception that its bytes led to; answers its last words
     cdef char* chunk
     cdef epoll_event events[EVENTS]
     cdef list paused                # for memory
@@ -116,33 +122,52 @@ cdef class Poller:
     def has_paused(self):
         return bool(self.paused)
 
-    def add(self, Connection c):
-        """Read and write this connection's socket, which from now on is the poller's to close."""
+    def add(self, Connection c, tls=None):
+        """Read and write this connection's socket, which from now on is the poller's to close; by this TLS, if any."""
         cdef epoll_event event
         event.events = c.interest = EPOLLIN
         event.data.ptr = <void*>c
         if epoll_ctl(self.epoll, EPOLL_CTL_ADD, c.fd, &event) < 0:
             raise OSError(errno, "epoll_ctl failed")
+        if tls is not None:
+            c.tls = Sealed(tls)
+            self.core.memory.used += OVERHEAD
 
     def farewell(self, Connection c):
         """Close so that what was sent arrives: to close with input unread would reset the connection."""
         cdef int i
         if c.fd >= 0:
+            self.end_tls(c)
             shutdown(c.fd, SHUT_WR)
             for i in range(MOST_UNREAD):
                 if recv(c.fd, self.chunk, CHUNK, MSG_DONTWAIT) <= 0:
                     break
             self.close(c)
 
+    def dismiss(self, Connection c):
+        """Close it, when it has been sent what it takes at once of what waits for it."""
+        if c.fd >= 0:
+            self.flush(c)
+            self.farewell(c)
+
     def close(self, Connection c):
         if c.fd < 0:
             return
+        self.end_tls(c)
         epoll_ctl(self.epoll, EPOLL_CTL_DEL, c.fd, NULL)
         close_fd(c.fd)
         c.fd = -1
+        if c.tls is not None:
+            c.tls = None
+            self.core.memory.used -= OVERHEAD
         self.departed.append(c)
         self.closings += 1
         self.closed(c)
+
+    cdef int end_tls(self, Connection c) except -1:
+        if c.tls is not None:
+            (<Sealed>c.tls).end(c)
+        return 0
 
     def watch(self, int fd, uint32_t events, bint change):
         """Report these events of a descriptor that is not a connection's."""
@@ -189,7 +214,11 @@ cdef class Poller:
         if self.core.can_resume:
             for c in self.core.resumable():
                 self.hear(c, 0)
-                if c.fd >= 0:
+                if c.fd < 0:
+                    continue
+                if has_ended(c) and not c.ending:
+                    self.end_when_heard(c)
+                else:
                     self.want(c, self.wanted(c))
         for i in range(count):
             what = self.events[i].data.u64
@@ -268,14 +297,19 @@ cdef class Poller:
     cdef int read(self, Connection c, bint hung_up) except -1:
         cdef ssize_t size
         if not hung_up:
-            if self.draining or c.unread.tail or choked(self.core, c):
+            if self.draining or c.unread.tail or unheard(self.core, c) or speaks(c):
                 return self.want(c, c.interest & ~EPOLLIN)
             if c.publishes and not c.consumers and not c.trickle and self.near_limit():
                 c.paused = True
                 self.paused.append(c)
                 return self.want(c, c.interest & ~EPOLLIN)
+        elif c.unread.tail and not unheard(self.core, c):
+            return 0                    # what it said before has its turn first
+        elif c.stranger and c.blocked:
+            self.close(c)               # nobody waits for what is decided about it
+            return 0
         c.trickle = False
-        size = recv(c.fd, self.chunk, CHUNK, MSG_DONTWAIT)
+        size = recv(c.fd, self.chunk, LITTLE if c.stranger else CHUNK, MSG_DONTWAIT)
         if size > 0:
             self.hear(c, size)
         elif size == 0:
@@ -286,15 +320,54 @@ cdef class Poller:
 
     cdef int hear(self, Connection c, size_t size) except -1:
         """Bytes that have just come, or those that waited."""
+        self.core.until = self.core.requests + SHARE
         try:
-            if size:
+            if not size:
+                self.core.resume(c)
+            elif c.tls is None:
                 self.core.take_bytes(c, self.chunk, size)
             else:
-                self.core.resume(c)
+                self.open(c, <Sealed>c.tls, size)
         except Exception as error:      # the rest of its bytes is lost: the client must not believe otherwise
-            self.close(c)
-            self.failed(c, error)
+            self.fail(c, error)
+        self.core.until = UINT64_MAX
         return 0
+
+    cdef int fail(self, Connection c, error) except -1:
+        """Cut it off; where it is itself to blame, it is told so."""
+        cdef bytes words = self.failed(c, error)
+        if words is not None and c.fd >= 0:
+            send(c.fd, PyBytes_AS_STRING(words), PyBytes_GET_SIZE(words), MSG_DONTWAIT | MSG_NOSIGNAL)
+            self.farewell(c)
+        self.close(c)
+        return 0
+
+    cdef int open(self, Connection c, Sealed sealed, size_t size) except -1:
+        """Sealed bytes that have just come, record by record: so TLS takes little memory to itself."""
+        cdef size_t at = 0
+        cdef bytes plain
+        while at < size:
+            at += sealed.put(self.chunk + at, size - at)
+            if not sealed.whole:
+                break
+            plain = sealed.open()
+            if plain:
+                self.core.take_bytes(c, PyBytes_AS_STRING(plain), PyBytes_GET_SIZE(plain))
+                if c.fd < 0:
+                    return 0
+            if sealed.ended:
+                return self.end_when_heard(c)
+        sealed.listen()
+        if sealed.has_more(c) and not c.dirty:          # it is sent in this turn, after what the journal must have first
+            c.dirty = True
+            self.core.dirty_connections.append(c)
+        return 0
+
+    cdef int end_when_heard(self, Connection c) except -1:
+        """It has said that it sends no more: that counts after what it said before, as the end of a plain connection does."""
+        if c.unread.tail or c.blocked:
+            return self.want(c, c.interest & ~EPOLLIN)
+        return self.end_of(c, False)
 
     cdef int end_of(self, Connection c, bint hung_up) except -1:
         """The client sends no more. Replies still go out; deliveries return to their queues, since it may be gone wholly."""
@@ -323,24 +396,34 @@ cdef class Poller:
     cdef int flush(self, Connection c) except -1:
         cdef ssize_t size
         while True:
-            if waiting(c) == 0:
+            if not has_more(c):
                 if c.ending and not c.held:
                     self.close(c)
                     return 0
                 self.want(c, self.wanted(c) & ~EPOLLOUT)
                 return 0
-            size = send(c.fd, c.out.data + c.out.head, waiting(c), MSG_DONTWAIT | MSG_NOSIGNAL)
-            if size >= 0:
+            if c.tls is None:
+                size = send(c.fd, c.out.data + c.out.head, waiting(c), MSG_DONTWAIT | MSG_NOSIGNAL)
+            else:
+                try:
+                    size = (<Sealed>c.tls).move(c)
+                except Exception as error:
+                    return self.fail(c, error)
+            if size > 0:
                 self.core.took(c, size)
+            elif size == 0:
+                continue                # TLS itself has said something, or a part of a record has left
             elif errno == EAGAIN:
                 self.want(c, self.wanted(c) | EPOLLOUT)
                 return 0
             elif errno != EINTR:
+                if c.unread.tail and not unheard(self.core, c):
+                    return self.want(c, 0)      # it has gone, but what it said is taken: reading will tell when that is all
                 self.close(c)
                 return 0
 
     cdef int wanted(self, Connection c) noexcept:
         """Its interest, with reading taken up again if it stopped only because of unread replies."""
-        if self.draining or c.ending or c.paused or c.unread.tail or choked(self.core, c):
+        if self.draining or c.ending or c.paused or c.unread.tail or unheard(self.core, c) or speaks(c):
             return c.interest
         return c.interest | EPOLLIN
