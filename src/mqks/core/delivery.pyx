@@ -5,6 +5,8 @@ unsettled. When bytes have left, auto acks are settled and those that had no roo
 and out-buffers; it takes no lines and puts no messages.
 """
 
+from heapq import heappop, heappush
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdint cimport uint64_t
@@ -121,16 +123,43 @@ cdef class Deliverer(Settler):
                 self.handler.load(segment.start, segment.size)
         return False
 
+    def peek(self, Queue q, size_t limit):
+        """Position and retries of the next messages, at most so many, in the order in which they would be delivered. What is
+        ready and cannot be seen is not in the list, nor is what comes after it."""
+        cdef list found = []
+        cdef list next = [(q.returned.items[0].sequence, 0)] if q.returned.count else []
+        cdef fifo.Chunk* chunk = q.ready.first
+        cdef bytes on_disk
+        cdef uint64_t* items
+        cdef size_t at
+        cdef size_t child
+        while next and <size_t>len(found) < limit:      # a heap in order, without taking from it
+            at = heappop(next)[1]
+            found.append((position_of(q.returned.items[at].item), retry_of(q, q.returned.items[at].item)))
+            for child in range(2 * at + 1, min(2 * at + 3, q.returned.count)):
+                heappush(next, (q.returned.items[child].sequence, child))
+        while chunk != NULL and <size_t>len(found) < limit:
+            items = chunk.items
+            if items == NULL:
+                on_disk = self.handler.look_at(chunk.where, chunk.tail)
+                if on_disk is None:
+                    break
+                items = <uint64_t*>PyBytes_AS_STRING(on_disk)
+            for at in range(chunk.head, min(<size_t>chunk.tail, chunk.head + limit - <size_t>len(found))):
+                found.append((position_of(items[at]), retry_of(q, items[at])))
+            chunk = chunk.next
+        return found
+
     def loaded(self, uint64_t start, bytes data):
         """A segment that was asked for has been read; zeros stand for what is lost."""
         cdef Segment* segment = self.tail.segments[self.tail.index(start)]
         cdef Queue q
         segment.asked_for = False
-        if segment.live:
+        if segment.live and segment.data == NULL:       # else someone could not wait for it
             self.tail.allot(segment, segment.size)
             memcpy(segment.data, PyBytes_AS_STRING(data), segment.size)
             self.tail.evict()
-        else:
+        elif not segment.live:
             self.tail.drop(segment)
         for q in self.waiting.pop(start, ()):
             q.waits = False
@@ -151,6 +180,8 @@ cdef class Deliverer(Settler):
         cdef list some
         c.out.head += size
         c.sent += size
+        if not c.inside:
+            self.bytes_out += size
         if c.out.head == c.out.tail:
             self.drop_out(c)
         if c.settling:
@@ -171,7 +202,7 @@ cdef class Deliverer(Settler):
                 for consumer in due:
                     if not consumer.gone or consumer.dismissed:
                         self.tell(consumer)
-            if c.unread.tail:
+            if c.waits:
                 self.can_resume = True
         if c.reads_history and waiting(c) < self.high_water:
             c.reads_history = False
@@ -248,11 +279,11 @@ cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t seque
     if item == position:
         # Never retried, and in the consumer's own dialect: the line's own text serves.
         if after_id[1] == 112 and c.dialect == MQKS:            # p of publish
-            rest = after_flag(after_id + 9)
+            rest = after_flag(after_id + 9, end)
             between = b" event="
             between_size = 7
         elif after_id[1] == 115 and c.dialect == SEVX:          # s of send
-            rest = after_flag(after_id + 6)
+            rest = after_flag(after_id + 6, end)
             between = b" "
             between_size = 1
     if rest != NULL:

@@ -11,6 +11,7 @@ cdef class Binding:
     cdef bytes event
     cdef list queues            # of Queue; one may stand here twice, for two reasons
     cdef int inspectors         # how many patterns want to look into the data of this event
+    cdef uint64_t published     # messages of this event, since it is bound
 
 cdef struct Place:
     uint64_t hash
@@ -28,6 +29,7 @@ cdef class Events:
 
     cdef Binding binding(self, bytes event)
     cdef int forget_unused(self, Binding binding) except -1
+    cdef int count_anew(self) except -1
     cdef void insert(self, Binding binding) noexcept
     cdef int rebuild(self, size_t capacity) except -1
     cdef void vacate(self, size_t hole) noexcept

@@ -57,6 +57,23 @@ cdef class Events:
         cdef Binding binding = self.bindings.get(event)
         return [] if binding is None else list(dict.fromkeys(binding.queues))
 
+    def count(self, bytes event):
+        """A message of this event has come, and not through `route`."""
+        cdef Binding binding = self.bindings.get(event)
+        if binding is not None:
+            binding.published += 1
+
+    def counts(self):
+        """Each event that a queue wants, and how many messages of it have come so far: since it is bound."""
+        cdef Binding binding
+        return [(binding.event, binding.published) for binding in self.bindings.values()]
+
+    cdef int count_anew(self) except -1:
+        cdef Binding binding
+        for binding in self.bindings.values():
+            binding.published = 0
+        return 0
+
     def __iter__(self):
         return iter(self.bindings)
 

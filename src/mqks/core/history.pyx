@@ -40,6 +40,9 @@ def answers(
                 ended = True
                 break
             newline = <char*>memchr(line, 10, end - line)
+            if newline == NULL:         # no broker writes this, nor what is looked for below
+                line = end
+                break
             after_id = <char*>memchr(line, 32, newline - line)
             if newline - line == HEADER - 1 and memcmp(line + 24, b" batch ", 7) == 0:
                 if PyBytes_GET_SIZE(until) and memcmp(line, PyBytes_AS_STRING(until), 24) >= 0:
@@ -48,14 +51,16 @@ def answers(
             elif position + (line - text) < start or after_id == NULL:
                 pass
             elif newline - after_id > 9 and is_publish(after_id):
-                name = after_flag(after_id + 9)
+                name = after_flag(after_id + 9, newline)
                 rest = <char*>memchr(name, 32, newline - name)
-                if wants is None or wants(name[:rest - name]):
+                if rest == NULL:
+                    pass
+                elif wants is None or wants(name[:rest - name]):
                     add(&out, &uncounted, prefix, position + (line - text), line, after_id - line,
                         name, rest - name, rest, newline + 1 - rest)
                     count += 1
             elif newline - after_id > 6 and memcmp(after_id, b" send ", 6) == 0:
-                rest = after_flag(after_id + 6) - 1
+                rest = after_flag(after_id + 6, newline) - 1
                 event = name_of(rest[1:newline - rest])
                 if wants is None or wants(event):
                     add(&out, &uncounted, prefix, position + (line - text), line, after_id - line,

@@ -3,20 +3,21 @@
 cimport cython
 from libc.stdint cimport uint64_t
 
-from mqks.core.keeping cimport Keeper
+from mqks.core.bounding cimport Bounder
 from mqks.core.parts cimport Connection
 
 
 @cython.final
-cdef class Core(Keeper):
+cdef class Core(Bounder):
     cdef readonly uint64_t requests     # lines that went to the handler
-    cdef list held_back                 # connections with bytes that wait
+    cdef uint64_t until                 # so many requests, and it is another connection's turn
+    cdef list held_back                 # connections with bytes that wait, those first that have waited longest
 
     cpdef list resumable(self)
     cpdef int resume(self, Connection c) except -1
     cdef int take_bytes(self, Connection c, char* p, size_t size) except -1
-    cdef int take_lines(self, Connection c, char* p, char* end) except -1
-    cdef int hold_back(self, Connection c, char* p, char* end) except -1
+    cdef char* take_lines(self, Connection c, char* p, char* end) except NULL
+    cdef int hold_back(self, Connection c) except -1
     cdef int take_line(self, Connection c, char* p, char* end, bint clean) except -1
     cdef bint publish_line(self, Connection c, char* p, char* after_id, char* end) except -1
     cdef bint ack_line(self, Connection c, char* after_id, char* end) except -1

@@ -9,17 +9,23 @@ the rest. Each layer is a class that knows only those before it, in a file of it
     Settler (settling.pyx)      consumers, and what they have not settled
     Deliverer (delivery.pyx)    messages from queues to consumers
     Keeper (keeping.pyx)        what goes to disk and comes back
+    Bounder (bounding.pyx)      queues within their limits
     Core                        lines in
 
 The handler has these methods:
     request(connection, line, flaw)             any other line; with a flaw one that cannot be served (see Flaw)
     render(line, dialect, retry) -> bytes       what follows "{id} ok " where it is not the line's own text
     inspect(event, data) -> list of queues      patterns that look into the data of MQKS messages
+    wanting(event, data) -> list of queues      the same, of a message that may be refused yet
+    overflowed(queue)                           a message of it was dropped; not told again until `overflows` is taken back
+    spent(connection)                           a line came that was beyond its budget: give it more, or block it
     update(consumer) -> bytes                   the line that tells a consumer how things stand with its queue
 and, where there is a journal:
     new_dtid() -> bytes                         the time, as batches have it
     spill(items) -> place, bring_back(place, count) -> items        a part of a long queue, to disk and back; None: it cannot be
+    look_at(place, count) -> items              the same part, which stays where it is
     load(start, size)                           this part of the log is wanted: answer by `loaded`
+    read_now(start, size) -> bytes              the same, at once; None: it cannot be read
     lost(queue)                                 the disk no longer has one of its messages
     replay(position, line) -> list of queues    a line of the journal that is no publish
 The journal itself has three, which are called in every turn:
@@ -30,14 +36,15 @@ The journal itself has three, which are called in every turn:
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport uint64_t
+from libc.stdint cimport UINT64_MAX, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from mqks.core cimport buffer
-from mqks.core.keeping cimport Keeper
+from mqks.core.bounding cimport Bounder
 from mqks.core.events cimport Binding, look_up
-from mqks.core.output cimport choked
+from mqks.core.output cimport unheard
 from mqks.core.parts cimport Connection, Consumer
+from mqks.core.sealing cimport amid_record
 from mqks.core.tail cimport commit, room_for
 from mqks.core.digest cimport Digest
 from mqks.core.text cimport Flags, ends_like_retry, is_ack, is_clean, is_legal_scope, is_publish, scope_of, take_flags
@@ -49,13 +56,15 @@ cdef enum Flaw:
     NO_MEMORY = 3
 
 cdef enum:
-    SHORT = 4096                # so much of an unfinished line is kept even when memory is full
+    SHORT = 4096                # so much of an unfinished line is kept even when memory is full, or for a stranger
+    AT_ONCE = 256               # connections whose bytes have waited are heard in one turn
 
 
 @cython.final
-cdef class Core(Keeper):
+cdef class Core(Bounder):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
+        self.until = UINT64_MAX
         self.held_back = []
 
     def feed(self, Connection c, bytes data):
@@ -70,48 +79,92 @@ cdef class Core(Keeper):
         if waited:
             self.held_back = []
             for c in waited:
-                if not c.gone:
-                    (self.held_back if choked(self, c) else ready).append(c)
+                if c.gone:
+                    continue
+                if unheard(self, c):
+                    self.held_back.append(c)
+                elif len(ready) == AT_ONCE:
+                    self.held_back.append(c)
+                    self.can_resume = True
+                else:
+                    c.waits = False
+                    ready.append(c)
         return ready
 
+    def block(self, Connection c):
+        """Hear nothing of it after this line, until there has been an `unblock` for each `block`."""
+        c.blocked += 1
+
+    def unblock(self, Connection c):
+        c.blocked -= 1
+        if not c.blocked and not c.gone:
+            self.hold_back(c)
+
+    def amid_line(self, connections):
+        """Those of these that have begun a line, or a record of TLS, and not ended it, though they are heard."""
+        cdef Connection c
+        return [
+            c for c in connections
+            if (c.partial.tail or c.skipping or amid_record(c)) and not (c.unread.tail or c.paused or unheard(self, c))
+        ]
+
     cpdef int resume(self, Connection c) except -1:
-        """Take the lines that waited, as long as the client reads."""
+        """Take the lines that waited, as long as the client reads. The rest stays where it is: it is not copied each time."""
         cdef buffer.Buffer unread = c.unread
-        c.unread = buffer.Buffer(NULL, 0, 0, 0)
+        if unread.tail == 0:
+            return 0
+        c.unread = buffer.Buffer(NULL, 0, 0, 0)     # the handler may do anything with the connection meanwhile
         try:
-            self.take_lines(c, unread.data, unread.data + unread.tail)
+            unread.head = self.take_lines(c, unread.data + unread.head, unread.data + unread.tail) - unread.data
+            if unread.head < unread.tail and not c.gone:
+                c.unread = unread
+                unread = buffer.Buffer(NULL, 0, 0, 0)
+                self.hold_back(c)
         finally:
             buffer.release(&unread, &self.memory)
         return 0
 
     cdef int take_bytes(self, Connection c, char* p, size_t size) except -1:
         c.received += size
-        if c.unread.tail:
-            return buffer.append(&c.unread, &self.memory, p, size)
-        return self.take_lines(c, p, p + size)
-
-    cdef int hold_back(self, Connection c, char* p, char* end) except -1:
-        self.held_back.append(c)
+        if not c.inside:
+            self.bytes_in += size
+        cdef char* end = p + size
+        if not c.unread.tail:
+            p = self.take_lines(c, p, end)
+            if p == end or c.gone:
+                return 0
+            self.hold_back(c)
         return buffer.append(&c.unread, &self.memory, p, end - p)
 
-    cdef int take_lines(self, Connection c, char* p, char* end) except -1:
-        """Lines as they come, cut anywhere. A short request may have a long reply: so before each one it is asked whether the
-        client still reads."""
+    cdef int hold_back(self, Connection c) except -1:
+        """Its bytes wait, or those do that were not read; once however often it is said, since each time costs when it goes on."""
+        if not c.waits:
+            c.waits = True
+            self.held_back.append(c)
+        if not unheard(self, c):
+            self.can_resume = True
+        return 0
+
+    cdef char* take_lines(self, Connection c, char* p, char* end) except NULL:
+        """Lines as they come, cut anywhere; answers where the rest begins, which has to wait. A short request may have a long
+        reply: so before each one it is asked whether the client still reads. Nor may it keep the others waiting for long."""
         cdef char* newline
         cdef bint clean
         cdef buffer.Buffer whole
-        if choked(self, c):
-            return self.hold_back(c, p, end)
+        if unheard(self, c) or self.requests >= self.until:
+            return p
         if c.skipping:
             newline = <char*>memchr(p, 10, end - p)
             if newline == NULL:
-                return 0
+                return end
             c.skipping = False
+            c.lines += 1
             p = newline + 1
         if c.partial.tail:
             newline = <char*>memchr(p, 10, end - p)
             if newline == NULL:
-                return self.keep_partial(c, p, end - p)
+                self.keep_partial(c, p, end - p)
+                return end
             buffer.append(&c.partial, &self.memory, p, newline - p)
             p = newline + 1
             whole = c.partial           # the handler may do anything with the connection meanwhile
@@ -121,26 +174,28 @@ cdef class Core(Keeper):
             finally:
                 buffer.release(&whole, &self.memory)
         if p == end:
-            return 0
+            return end
         # Once per chunk instead of once per line: almost no chunk has any of these.
         clean = is_clean(p, end - p)
         while p < end and not c.gone:
-            if choked(self, c):
-                return self.hold_back(c, p, end)
+            if unheard(self, c) or self.requests >= self.until:
+                return p
             newline = <char*>memchr(p, 10, end - p)
             if newline == NULL:
-                return self.keep_partial(c, p, end - p)
+                self.keep_partial(c, p, end - p)
+                return end
             self.take_line(c, p, newline, clean)
             p = newline + 1
-        return 0
+        return p
 
     cdef int keep_partial(self, Connection c, char* p, size_t size) except -1:
         """Keep the beginning of a line until its end comes; give up on it as soon as it is too long."""
-        cdef size_t room = self.max_line + 2 - c.partial.tail       # a CR and one byte too many
+        cdef size_t most = longest(self, c)
+        cdef size_t room = most + 2 - c.partial.tail        # a CR and one byte too many
         cdef int flaw = NONE_FOUND
         cdef bytes line
         buffer.append(&c.partial, &self.memory, p, min(size, room))
-        if c.partial.tail > self.max_line + (c.partial.data[c.partial.tail - 1] == 13):
+        if c.partial.tail > most + (c.partial.data[c.partial.tail - 1] == 13):
             flaw = TOO_LONG
         elif c.partial.tail > SHORT and self.memory.used >= self.max_memory:
             flaw = NO_MEMORY
@@ -148,6 +203,7 @@ cdef class Core(Keeper):
             line = c.partial.data[:c.partial.tail]
             c.skipping = True
             buffer.release(&c.partial, &self.memory)
+            spend(self, c)
             self.requests += 1
             self.handler.request(c, line, flaw)
         return 0
@@ -161,11 +217,13 @@ cdef class Core(Keeper):
         size = end - p
         if size == 0:
             return 0
-        if size > self.max_line:
+        c.lines += 1
+        spend(self, c)
+        if size > longest(self, c):
             flaw = TOO_LONG
         elif not clean and (memchr(p, 9, size) != NULL or memchr(p, 0, size) != NULL):
             flaw = CONTROL
-        elif clean or memchr(p, 13, size) == NULL:
+        elif not c.stranger and (clean or memchr(p, 13, size) == NULL):
             after_id = <char*>memchr(p, 32, size)
             if after_id != NULL and after_id != p and p[0] != 45 and p[0] != 123:       # neither - nor {
                 if end - after_id > 9 and is_publish(after_id):
@@ -184,6 +242,7 @@ cdef class Core(Keeper):
         cdef char* after_event
         cdef char* to
         cdef char* scope
+        cdef size_t scope_size
         cdef size_t size
         cdef uint64_t position
         cdef void* found
@@ -196,20 +255,24 @@ cdef class Core(Keeper):
         after_event = <char*>memchr(event, 32, end - event)
         if after_event == NULL or after_event == event or self.memory.used >= self.max_memory or self.refusing:
             return False
+        if c.granted is not None and event[:after_event - event] not in c.granted:
+            return False
         found = look_up(self.events, event, after_event - event)
         binding = None if found == NULL else <Binding>found
         if binding is None and (event[0] == 45 or event[0] == 123 or ends_like_retry(event, after_event)):
             return False
+        size = (after_id - p) + 9 + flags.once_size + (end - event) + 1
+        if self.limited and self.full_one(binding, event, after_event, end, size) is not None:
+            return False
         if flags.once_size:
             if self.seen.most == 0 or not is_legal_scope(&flags):
                 return False
-            scope = scope_of(&flags, &size)
-            digest = self.seen.digest(scope, size, p, after_id - p)
+            scope = scope_of(&flags, &scope_size)
+            digest = self.seen.digest(scope, scope_size, p, after_id - p)
             if not self.seen.admit(digest):
                 if flags.confirm:
                     self.confirm_id(c, p, after_id - p)
                 return True
-        size = (after_id - p) + 9 + flags.once_size + (end - event) + 1
         to = room_for(self.tail, size)
         if flags.confirm:
             memcpy(to, p, after_id + 9 - p)
@@ -252,3 +315,15 @@ cdef class Core(Keeper):
         if consumer.manual_ack:
             self.ack_id(consumer, message_id, end - message_id)
         return True
+
+
+cdef inline int spend(Core core, Connection c) except -1:
+    c.budget -= 1
+    if c.budget < 0:
+        core.handler.spent(c)
+    return 0
+
+
+cdef inline size_t longest(Core core, Connection c) noexcept:
+    """Bytes that a line of it may have."""
+    return min(core.max_line, <size_t>SHORT) if c.stranger else core.max_line

@@ -209,6 +209,8 @@ cdef class Keeper(Deliverer):
             self.tail.held += PyBytes_GET_SIZE(batch)
         while line < end:
             newline = <char*>memchr(line, 10, end - line)
+            if newline == NULL:
+                break                   # no broker writes such a batch; `mqks journal verify` tells of it
             self.replay_line(position + (line - start), line, newline, time)
             line = newline + 1
 
@@ -218,14 +220,16 @@ cdef class Keeper(Deliverer):
         cdef char* after_event
         cdef void* found
         cdef Queue q
-        if end - after_id > 9 and is_publish(after_id):
-            event = self.seen.replay(position, line, after_id, after_id + 9, time)
+        if after_id != NULL and end - after_id > 9 and is_publish(after_id):
+            event = self.seen.replay(position, line, after_id, after_id + 9, end, time)
             after_event = <char*>memchr(event, 32, end - event)
+            if after_event == NULL:
+                raise ValueError("a publish without an event")
             found = look_up(self.events, event, after_event - event)
             self.route(None if found == NULL else <Binding>found, position, event, after_event, end)
         else:
-            if end - after_id > 6 and memcmp(after_id, b" send ", 6) == 0:
-                self.seen.replay(position, line, after_id, after_id + 6, time)
+            if after_id != NULL and end - after_id > 6 and memcmp(after_id, b" send ", 6) == 0:
+                self.seen.replay(position, line, after_id, after_id + 6, end, time)
             for q in self.handler.replay(position, line[:end - line]):
                 put(self, q, position)
         return 0
@@ -292,6 +296,7 @@ cdef class Keeper(Deliverer):
     def restored(self):
         """All queues are back: count anew."""
         self.published = 0
+        self.events.count_anew()
 
     # ── what the journal's files hold ──
 
@@ -318,8 +323,11 @@ cdef class Keeper(Deliverer):
         return live
 
     def oldest(self, Queue q, list consumers):
-        """The lowest position that this queue holds, as far as memory tells; None: it holds nothing."""
+        """The lowest position of what these consumers have, what came back and what is next; None: there is nothing to be seen.
+        This only looks."""
         cdef uint64_t lowest = NONE
+        cdef uint64_t* items
+        cdef bytes on_disk
         cdef uint64_t number
         cdef size_t i
         cdef Consumer c
@@ -330,9 +338,13 @@ cdef class Keeper(Deliverer):
         for i in range(q.returned.count):
             lowest = min(lowest, position_of(q.returned.items[i].item))
         if q.ready.count:
-            if q.ready.first.items == NULL and not self.bring_back(q):
-                return None
-            lowest = min(lowest, position_of(q.ready.first.items[q.ready.first.head]))
+            items = q.ready.first.items
+            if items == NULL:
+                on_disk = self.handler.look_at(q.ready.first.where, q.ready.first.tail)
+                if on_disk is not None:
+                    items = <uint64_t*>PyBytes_AS_STRING(on_disk)
+            if items != NULL:
+                lowest = min(lowest, position_of(items[q.ready.first.head]))
         return None if lowest == NONE else lowest
 
 

@@ -1,7 +1,7 @@
 """Connections, consumers and queues: see parts.pyx. What is asked for each message is here, to be inlined."""
 
 cimport cython
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from mqks.core.buffer cimport Buffer
 from mqks.core.fifo cimport Fifo
@@ -15,10 +15,18 @@ cdef enum Dialect:
 
 cdef class Connection:
     cdef size_t high_water              # with so much waiting, its consumers have no room
+    cdef public bint inside             # one of this process's own: its bytes are not counted
+    cdef public bint stranger           # has not said who it is: its lines are short, and the handler sees each of them
+    cdef public object granted          # a set of events that it may publish; the handler is asked about others. None: all
+    cdef readonly int blocked           # things that have to happen before it is heard again
+    cdef readonly uint64_t lines        # that it has sent and ended, blank ones aside
+    cdef public int64_t budget          # lines that it may send before the handler is asked
     cdef public int fd                  # for whoever moves the bytes; the core does not use it
+    cdef readonly object tls            # likewise; None: its bytes go as they are
     cdef Buffer partial                 # the beginning of a line whose end has not come yet
     cdef bint skipping                  # a line that is too long goes on
-    cdef Buffer unread                  # bytes that wait until its client has read more of its replies
+    cdef Buffer unread                  # bytes that wait: until it has read its replies, or is unblocked, or has its turn
+    cdef bint waits                     # stands in Core.held_back
     cdef Buffer out
     cdef bint large                     # its last out-buffer was a large one, so begin with a large one
     cdef readonly uint64_t received
@@ -68,6 +76,7 @@ cdef class Queue:
     cdef uint64_t stamp                 # position of the last message put here: a message comes once
     cdef bint dirty                     # stands in Router.dirty_queues
     cdef bint waits                     # for a message to be read from disk
+    cdef bint limited                   # has limits, which are at the end: most queues have none, and none is looked at
     cdef bint progressed                # stands in Router.progressed
     cdef Buffer progress                # what the journal has to know: items settled, or retried
     cdef public uint64_t birth          # position of the line that made it: no other queue has the same, whatever its name
@@ -77,6 +86,15 @@ cdef class Queue:
     cdef readonly uint64_t delivered
     cdef readonly uint64_t acked
     cdef readonly uint64_t rejected
+    cdef readonly uint64_t retried      # times that a message of it was rejected or returned
+    cdef readonly uint64_t retrying     # how often that had happened to one of them, at most, since all was calm
+    cdef readonly size_t max_length     # messages, ready and unsettled; 0: no limit
+    cdef readonly uint64_t max_bytes    # of their lines; 0: no limit, and they are not counted
+    cdef readonly bint drops_oldest     # when it is full; else whatever would go into it is refused
+    cdef readonly uint64_t bytes
+    cdef readonly uint64_t dropped      # messages, since it was full
+    cdef bint exceeds                   # may be longer than its limits by more than what comes: they were not always so low
+    cdef public bint overflows          # the handler knows that messages of it are dropped
 
 
 cdef inline size_t waiting(Connection c) noexcept:
@@ -87,3 +105,21 @@ cdef inline size_t waiting(Connection c) noexcept:
 cdef inline bint has_room(Consumer c) noexcept:
     return (waiting(c.connection) < c.connection.high_water
             and (c.prefetch == 0 or c.ring.live < c.prefetch) and not c.paused and not c.unconfirmed)
+
+
+cdef inline size_t length(Queue q) noexcept:
+    """Messages that the queue has, also those that consumers have not settled."""
+    return q.ready.count + q.returned.count + q.unsettled
+
+
+cdef inline bint is_over(Queue q) noexcept:
+    """Has it more than its limits allow?"""
+    return (q.max_length != 0 and length(q) > q.max_length) or (q.max_bytes != 0 and q.bytes > q.max_bytes)
+
+
+cdef inline bint refuses(Queue q, size_t size) noexcept:
+    """Is there no place in it for a message of so many bytes, and not to be made? One that drops its oldest refuses nothing: what is
+    larger than all that it may have goes itself, after all others."""
+    return q.limited and not q.drops_oldest and (
+        (q.max_length != 0 and length(q) >= q.max_length) or (q.max_bytes != 0 and q.bytes + size > q.max_bytes)
+    )

@@ -6,6 +6,7 @@ hub), which alone change them. The broker's own classes for clients and queues a
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX
 
 from mqks.core cimport buffer, fifo, heap, unsettled
 from mqks.core.memory cimport Memory
@@ -15,6 +16,7 @@ from mqks.core.unsettled cimport NONE
 cdef class Connection:
     def __cinit__(self):
         self.fd = -1
+        self.budget = INT64_MAX
 
     def __dealloc__(self):
         cdef Memory uncounted = Memory(0)       # the core that counted may be gone already
@@ -26,6 +28,11 @@ cdef class Connection:
     def unfinished(self):
         """Bytes of a line whose end has not come."""
         return self.partial.tail
+
+    @property
+    def unheard(self):
+        """Bytes that came and wait to be taken."""
+        return self.unread.tail - self.unread.head
 
     @property
     def pending_size(self):
@@ -72,3 +79,12 @@ cdef class Queue:
     @property
     def returned_count(self):
         return self.returned.count
+
+    @property
+    def length(self):
+        """Messages that are ready or not settled."""
+        return length(self)
+
+    def calm(self):
+        """Look anew at how often a message is retried."""
+        self.retrying = 0

@@ -20,11 +20,15 @@ cdef class Router(Output):
     cdef int inspectors                 # how many patterns look into the data of every event
     cdef list dirty_queues              # those from which a delivery may be possible
     cdef readonly uint64_t published
+    cdef size_t limited                 # how many queues have a limit of their length
     cdef size_t spill_after             # with so many ready in a queue, its full chunks go to disk; 0: never
 
     cdef int spill(self, Queue q, fifo.Chunk* full) except -1
     cdef bint bring_back(self, Queue q) except -1
     cdef uint64_t store(self, bytes line, bytes id, bytes scope) except? 1
+    cdef int came(self, Queue q) except -1
+    cdef int goes(self, Queue q, uint64_t position) except -1
+    cdef Queue full_one(self, Binding binding, char* event, char* after_event, char* end, size_t size)
     cdef int route(self, Binding binding, uint64_t position, char* event, char* after_event, char* end) except -1
 
 
@@ -60,4 +64,6 @@ cdef inline int put(Router core, Queue q, uint64_t position) except -1:
     q.stamp = position
     q.published += 1
     soil(core, q)
+    if q.limited:
+        core.came(q)
     return 0

@@ -6,15 +6,15 @@ that got something is marked, so that the end of the turn finds it.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from libc.stdint cimport uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport SIZE_MAX, uint64_t
+from libc.string cimport memchr, memcpy
 
 from mqks.core cimport fifo
 from mqks.core.digest cimport Digest
 from mqks.core.memory cimport give_back, take
 from mqks.core.events cimport Binding, Events, look_up
 from mqks.core.output cimport Output
-from mqks.core.parts cimport Connection, Queue
+from mqks.core.parts cimport Connection, Queue, refuses
 from mqks.core.seen cimport Seen
 from mqks.core.tail cimport Segment, Tail, commit, room_for
 
@@ -42,25 +42,37 @@ cdef class Router(Output):
         return self.tail.held
 
     def publish(self, Connection c, bytes id, bytes event, bytes data, bytes scope=None):
-        """Take an MQKS message; one to be taken once has a scope."""
+        """Take an MQKS message; one to be taken once has a scope. Answers a queue that is full: then nothing was taken."""
         cdef bytes head = id + b" publish " + flag(scope)
         cdef bytes line = head + event + b" " + data + b"\n"
         cdef char* at = PyBytes_AS_STRING(line) + PyBytes_GET_SIZE(head)
+        cdef char* after_event = at + PyBytes_GET_SIZE(event)
+        cdef char* end = PyBytes_AS_STRING(line) + PyBytes_GET_SIZE(line) - 1
         cdef void* found = look_up(self.events, PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event))
+        cdef Binding binding = None if found == NULL else <Binding>found
+        cdef Queue full = None
         c.publishes = True
-        self.route(
-            None if found == NULL else <Binding>found, self.store(line, id, scope),
-            at, at + PyBytes_GET_SIZE(event), PyBytes_AS_STRING(line) + PyBytes_GET_SIZE(line) - 1,
-        )
+        if self.limited:
+            full = self.full_one(binding, at, after_event, end, PyBytes_GET_SIZE(line))
+        if full is None:
+            self.route(binding, self.store(line, id, scope), at, after_event, end)
+        return full
 
     def send(self, Connection c, bytes id, bytes json, queues, bytes scope=None):
         """Take a SEVX event for these queues; likewise."""
-        cdef uint64_t position = self.store(id + b" send " + flag(scope) + json + b"\n", id, scope)
+        cdef bytes line = id + b" send " + flag(scope) + json + b"\n"
+        cdef uint64_t position
         cdef Queue q
         c.publishes = True
+        if self.limited:
+            for q in queues:
+                if refuses(q, PyBytes_GET_SIZE(line)):
+                    return q
+        position = self.store(line, id, scope)
         self.published += 1
         for q in queues:
             put(self, q, position)
+        return None
 
     def record(self, bytes line):
         """A line of the journal's own, newline included; answers its position."""
@@ -82,12 +94,39 @@ cdef class Router(Output):
             self.seen.add(digest, position, self.seen.now)
         return position
 
+    cdef int came(self, Queue q) except -1:
+        """The line just committed was put into a queue with limits: see bounding.pyx."""
+        return 0
+
+    cdef int goes(self, Queue q, uint64_t position) except -1:
+        """A queue with limits lets a message go: likewise."""
+        return 0
+
+    cdef Queue full_one(self, Binding binding, char* event, char* after_event, char* end, size_t size):
+        """The first of the queues that this message would go to that has no place for a line of this size; None: all have."""
+        cdef Py_ssize_t i
+        cdef Queue q
+        if binding is not None:
+            for i in range(PyList_GET_SIZE(binding.queues)):
+                if refuses(<Queue>PyList_GET_ITEM(binding.queues, i), size):
+                    return <Queue>PyList_GET_ITEM(binding.queues, i)
+        for i in range(PyList_GET_SIZE(self.everything)):
+            if refuses(<Queue>PyList_GET_ITEM(self.everything, i), size):
+                return <Queue>PyList_GET_ITEM(self.everything, i)
+        if self.inspectors or (binding is not None and binding.inspectors):
+            data = after_event + 1
+            for q in self.handler.wanting(event[:after_event - event], data[:end - data]):
+                if refuses(q, size):
+                    return q
+        return None
+
     cdef int route(self, Binding binding, uint64_t position, char* event, char* after_event, char* end) except -1:
         """Put a message that is already in the log into its queues."""
         cdef Py_ssize_t i
         cdef Queue q
         self.published += 1
         if binding is not None:
+            binding.published += 1
             for i in range(PyList_GET_SIZE(binding.queues)):
                 put(self, <Queue>PyList_GET_ITEM(binding.queues, i), position)
         for i in range(PyList_GET_SIZE(self.everything)):
@@ -117,6 +156,22 @@ cdef class Router(Output):
                 offset = position - segment.start if position > segment.start else 0
                 return segment.start + offset, segment.data[offset:segment.size]
         return None
+
+    def line_at(self, uint64_t position, size_t most=SIZE_MAX):
+        """The line that begins here, at most so much of it, and its whole size without newline; if the log has it in memory."""
+        cdef Segment* segment
+        cdef char* line
+        cdef char* end
+        if self.tail.first == self.tail.last:
+            return None
+        segment = self.tail.segments[self.tail.index(position)]
+        if segment.data == NULL or position < segment.start or position - segment.start >= segment.size:
+            return None
+        line = segment.data + (position - segment.start)
+        end = <char*>memchr(line, 10, segment.data + segment.size - line)
+        if end == NULL or line[0] == 0 or (line != segment.data and (line - 1)[0] != 10):
+            return None
+        return line[:min(<size_t>(end - line), most)], end - line
 
     cdef bint unsafe(self) noexcept:
         return self.tail.end != self.tail.written or self.safe != self.writes

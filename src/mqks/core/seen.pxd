@@ -40,7 +40,7 @@ cdef class Seen:
     cdef void borrow(self, Memory* memory) noexcept
     cdef Digest digest(self, const char* scope, size_t scope_size, const char* id, size_t id_size) noexcept
     cdef bint admit(self, Digest digest) except -1
-    cdef char* replay(self, uint64_t position, char* line, char* after_id, char* flag, double time) except NULL
+    cdef char* replay(self, uint64_t position, char* line, char* after_id, char* flag, char* end, double time) except NULL
     cdef int make_room(self) except -1
     cdef void add(self, Digest digest, uint64_t position, double time) noexcept
     cdef Entry* entry(self, uint64_t number) noexcept

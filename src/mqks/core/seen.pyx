@@ -9,7 +9,7 @@ checkpoint need only name them; who makes them is not known here. It touches not
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from mqks.core.digest cimport Digest, digest_of
 from mqks.core.memory cimport Memory, give_back, resize, take
@@ -108,12 +108,14 @@ cdef class Seen:
         self.slots[at] = slot_of(digest, self.next)
         self.next += 1
 
-    cdef char* replay(self, uint64_t position, char* line, char* after_id, char* flag, double time) except NULL:
+    cdef char* replay(self, uint64_t position, char* line, char* after_id, char* flag, char* end, double time) except NULL:
         """A message of the log from before a restart, which may have the flag. Answers what follows."""
-        cdef Flags flags = Flags(False, flag, after_flag(flag) - flag)
+        cdef Flags flags = Flags(False, flag, after_flag(flag, end) - flag)
         cdef char* scope
         cdef size_t size
         cdef double now
+        if flags.once_size and (flags.once_size < 7 or flag[flags.once_size - 1] != 32 or memcmp(flag, b"--once", 6) != 0):
+            raise ValueError("a message with an unknown flag")
         if flags.once_size and self.most:
             scope = scope_of(&flags, &size)
             now = self.clock()

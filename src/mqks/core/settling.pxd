@@ -16,6 +16,7 @@ cdef class Settler(Router):
 
     cdef bint ack_id(self, Consumer c, const char* id, size_t size) except -1
     cdef int settle_sent(self, Consumer c) except -1
+    cdef bint settle_next(self, Queue q) except -1
 
 
 cdef object retry_of(Queue q, uint64_t item)
@@ -53,6 +54,8 @@ cdef inline int let_item_go(Settler core, Queue q, uint64_t item) except -1:
     """One delivery from this queue is done with, wherever it stood."""
     if retries_of(item) == MANY_RETRIES:
         q.retries.pop(position_of(item), None)
+    if q.limited:
+        core.goes(q, position_of(item))
     let_go(core.tail, position_of(item))
     note(core, q, position_of(item))
     q.unsettled -= 1

@@ -97,6 +97,28 @@ cdef class Settler(Router):
         q.consumers = []
         return left
 
+    def purge(self, Queue q, size_t limit):
+        """Settle what is ready, at most so many; answers how many. Taken from the head and settled, as if a consumer had been
+        given them and had acked: so the journal knows what to say of it."""
+        cdef size_t count = 0
+        while count < limit and self.settle_next(q):
+            count += 1
+        return count
+
+    cdef bint settle_next(self, Queue q) except -1:
+        """Settle the message that would be delivered next; false: none is ready, or it cannot be read."""
+        cdef uint64_t item
+        if q.returned.count:
+            item = heap.heap_pop(&q.returned, &self.memory).item
+        elif q.ready.count and (q.ready.first.items != NULL or self.bring_back(q)):
+            item = pop_ready(self, q)
+            q.sequence += 1
+        else:
+            return False
+        q.unsettled += 1
+        let_item_go(self, q, item)
+        return True
+
     def ack(self, Consumer c, bytes id):
         """Settle the first delivery of this message id, or all that have left (None)."""
         by_hand(self, c, id, acknowledge)
@@ -244,10 +266,14 @@ cdef uint64_t retried(Settler core, Queue q, uint64_t item) except? 9:
     cdef uint64_t position = position_of(item)
     cdef uint64_t count = retries_of(item)
     if count + 1 < MANY_RETRIES:
-        item = item_of(position, count + 1)
+        count += 1
+        item = item_of(position, count)
     else:
-        q.retries[position] = q.retries.get(position, count) + 1
+        count = q.retries.get(position, count) + 1
+        q.retries[position] = count
         item = item_of(position, MANY_RETRIES)
+    q.retried += 1
+    q.retrying = max(q.retrying, count)
     note(core, q, item)
     return item
 

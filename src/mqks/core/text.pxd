@@ -110,10 +110,10 @@ cdef inline bint is_legal_scope(Flags* flags) noexcept nogil:
     return size > 0 and scope[0] != 123 and not (scope[0] == 45 and (size == 1 or scope[1] == 45))
 
 
-cdef inline char* after_flag(char* p) noexcept nogil:
-    """In a line of the log, --once may stand before the event or the JSON: what follows it."""
-    if p[0] == 45 and p[1] == 45:
-        while p[0] != 32:
-            p += 1
-        p += 1
+cdef inline char* after_flag(char* p, char* end) noexcept nogil:
+    """In a line of the log, --once may stand before the event or the JSON: what follows it; the end, if nothing does."""
+    cdef char* space
+    if end - p > 1 and p[0] == 45 and p[1] == 45:
+        space = <char*>memchr(p, 32, end - p)
+        return end if space == NULL else space + 1
     return p

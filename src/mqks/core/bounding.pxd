@@ -1,0 +1,13 @@
+"""Queues within their limits: see bounding.pyx."""
+
+from libc.stdint cimport uint64_t
+
+from mqks.core.keeping cimport Keeper
+from mqks.core.parts cimport Queue
+
+
+cdef class Bounder(Keeper):
+    cdef readonly uint64_t dropped
+
+    cdef size_t drop_oldest(self, Queue q, size_t most) except? 1
+    cdef size_t size_at(self, uint64_t position) except? 1

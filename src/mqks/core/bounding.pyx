@@ -1,0 +1,157 @@
+"""Queues within their limits of length and bytes: what is dropped when one that drops its oldest is full, and how bytes are counted.
+
+A message that a full queue refuses never comes here: routing asks `refuses` before it takes the line. One that drops its oldest takes
+every message, and then the one that would be delivered next goes, as if it had been acked: so the journal, which says only what was
+taken and settled, makes the same queue again, whatever its limits are by then. What consumers have been given is theirs; if they
+have all that is allowed, it is the new message that is next, and goes; so does one that is larger than all that is allowed, after
+all others: nobody else's message is refused for the sake of a queue that may lose some.
+
+A queue does not know the sizes of its messages, only where they are. Where its bytes are limited, the size of a message is looked up
+in the log when it comes and again when it goes; mostly its line is in memory then. So what is counted is exact by construction: the
+lines of the messages held, as the log has them, newline included. A message that the disk has lost has no size.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport SIZE_MAX, uint64_t
+from libc.stdlib cimport qsort
+from libc.string cimport memchr, memcpy
+
+from mqks.core cimport buffer, fifo, unsettled
+from mqks.core.item cimport position_of
+from mqks.core.keeping cimport Keeper
+from mqks.core.parts cimport Connection, Consumer, Queue, is_over
+from mqks.core.tail cimport Segment, find
+from mqks.core.unsettled cimport NONE
+
+cdef enum:
+    EXCESS = 64                 # so many more go with each message that comes, while a queue is longer than it may be
+
+
+cdef class Bounder(Keeper):
+    def limit(self, Queue q, size_t max_length, uint64_t max_bytes, bint drops_oldest, uint64_t bytes):
+        """Limits for a queue; 0 stands for none. If its bytes were not limited before, they are those that `measure` found."""
+        cdef bint limited = max_length != 0 or max_bytes != 0
+        self.limited += limited
+        self.limited -= q.limited
+        q.bytes = 0 if max_bytes == 0 else bytes if q.max_bytes == 0 else q.bytes
+        q.limited = limited
+        q.max_length = max_length
+        q.max_bytes = max_bytes
+        q.drops_oldest = drops_oldest
+        q.exceeds = is_over(q)
+
+    def trim(self, Queue q, size_t most):
+        """Drop what is too much, at most so many messages; answers whether there is more to do."""
+        return q.drops_oldest and q.exceeds and self.drop_oldest(q, most) == most and is_over(q)
+
+    cdef int came(self, Queue q) except -1:
+        if q.max_bytes:
+            q.bytes += self.tail.end - q.stamp
+        if q.drops_oldest and is_over(q):
+            self.drop_oldest(q, EXCESS if q.exceeds else SIZE_MAX)
+        return 0
+
+    cdef int goes(self, Queue q, uint64_t position) except -1:
+        if q.max_bytes:
+            q.bytes -= min(q.bytes, <uint64_t>self.size_at(position))
+        return 0
+
+    cdef size_t drop_oldest(self, Queue q, size_t most) except? 1:
+        """What is next goes, until the queue is within its limits, or so many have gone; answers how many."""
+        cdef size_t count = 0
+        while count < most and is_over(q) and self.settle_next(q):
+            count += 1
+        q.exceeds = q.exceeds and is_over(q)
+        if count and not q.overflows:
+            q.overflows = True
+            self.handler.overflowed(q)
+        q.dropped += count
+        self.dropped += count
+        return count
+
+    cdef size_t size_at(self, uint64_t position) except? 1:
+        """Bytes of the line at this position, which must be held."""
+        cdef Segment* segment = find(self.tail, position)
+        cdef char* line
+        cdef char* end
+        cdef bytes data
+        if segment.data == NULL:
+            data = self.handler.read_now(segment.start, segment.size)
+            if data is None:
+                return 0
+            self.tail.allot(segment, segment.size)
+            memcpy(segment.data, PyBytes_AS_STRING(data), segment.size)
+            self.tail.evict()
+        line = segment.data + (position - segment.start)
+        end = <char*>memchr(line, 10, segment.data + segment.size - line)
+        return 0 if line[0] == 0 or end == NULL else end + 1 - line
+
+    def measure(self, Queue q, connections, size_t most_messages, size_t most_read):
+        """The bytes of the messages that a queue has, some of them given to consumers of these connections. None: that would
+        mean to look at more messages, or to read more from disk, than so many and so much, or a part cannot be read."""
+        cdef buffer.Buffer words = buffer.Buffer(NULL, 0, 0, 0)
+        cdef uint64_t total = 0
+        cdef uint64_t* positions
+        cdef Segment* segment
+        cdef size_t count
+        cdef size_t i
+        if q.ready.count + q.returned.count + q.unsettled > most_messages:
+            return None
+        try:
+            if not gather_positions(self, q, connections, &words):
+                return None
+            positions = <uint64_t*>words.data
+            count = words.tail // sizeof(uint64_t)
+            if count:
+                qsort(positions, count, sizeof(uint64_t), in_order)     # so that each part of the log is read once
+            for i in range(count):
+                segment = find(self.tail, positions[i])
+                if segment.data == NULL:
+                    if segment.size > most_read:
+                        return None
+                    most_read -= segment.size
+                total += self.size_at(positions[i])
+            return total
+        finally:
+            buffer.release(&words, &self.memory)
+
+
+cdef bint gather_positions(Bounder core, Queue q, connections, buffer.Buffer* words) except -1:
+    """Of all messages that the queue has; false: some of them cannot be read."""
+    cdef fifo.Chunk* chunk = q.ready.first
+    cdef Connection connection
+    cdef Consumer c
+    cdef uint64_t* items
+    cdef bytes on_disk
+    cdef uint64_t number
+    cdef size_t i
+    for connection in connections:
+        for c in core.holders(connection):
+            if c.queue is q:
+                for number in range(c.ring.head, c.ring.tail):
+                    if unsettled.slot(&c.ring, number).item != NONE:
+                        add_position(core, words, unsettled.slot(&c.ring, number).item)
+    for i in range(q.returned.count):
+        add_position(core, words, q.returned.items[i].item)
+    while chunk != NULL:
+        items = chunk.items
+        if items == NULL:
+            on_disk = core.handler.look_at(chunk.where, chunk.tail)
+            if on_disk is None:
+                return False
+            items = <uint64_t*>PyBytes_AS_STRING(on_disk)
+        for i in range(chunk.head, chunk.tail):
+            add_position(core, words, items[i])
+        chunk = chunk.next
+    return True
+
+
+cdef int add_position(Bounder core, buffer.Buffer* words, uint64_t item) except -1:
+    cdef uint64_t position = position_of(item)
+    return buffer.append(words, &core.memory, <char*>&position, sizeof(position))
+
+
+cdef int in_order(const void* a, const void* b) noexcept nogil:
+    cdef uint64_t left = (<uint64_t*>a)[0]
+    cdef uint64_t right = (<uint64_t*>b)[0]
+    return -1 if left < right else left > right
