@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mqks.client.aio import AsyncClient, AsyncConsumer, AsyncMessage
     from mqks.client.blocking import Client, Consumer, Message
     from mqks.client.connecting import connect
-    from mqks.client.errors import BufferFull, ConnectionLost, MqksError, Refused
+    from mqks.client.errors import AuthRefused, BufferFull, ConnectionLost, MqksError, Refused, TlsFailed
     from mqks.client.message import Record
     from mqks.client.outbox import Outbox
 
@@ -20,7 +20,7 @@ _HOMES = {
     "aio": ("AsyncClient", "AsyncConsumer", "AsyncMessage"),
     "blocking": ("Client", "Consumer", "Message"),
     "connecting": ("connect",),
-    "errors": ("BufferFull", "ConnectionLost", "MqksError", "Refused"),
+    "errors": ("AuthRefused", "BufferFull", "ConnectionLost", "MqksError", "Refused", "TlsFailed"),
     "message": ("Record",),
     "outbox": ("Outbox",),
 }
@@ -29,6 +29,7 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "AsyncMessage",
+    "AuthRefused",
     "BufferFull",
     "Client",
     "ConnectionLost",
@@ -38,6 +39,7 @@ __all__ = [
     "Outbox",
     "Record",
     "Refused",
+    "TlsFailed",
     "__version__",
     "connect",
 ]

@@ -27,7 +27,11 @@ class Mask:
 
     def matches(self, words: list[bytes]) -> bool:
         """Does it match the event that has these words between its dots?"""
-        return len(words) == len(self._parts) > 1 and all(map(_matches_part, self._parts, self._least, words))
+        return len(self._parts) > 1 and self.covers(words)
+
+    def covers(self, words: list[bytes]) -> bool:
+        """As `matches`, for a mask that may have no dot, and so may match what has none."""
+        return len(words) == len(self._parts) and all(map(_matches_part, self._parts, self._least, words))
 
 
 def _matches_part(pieces: list[bytes], least: int, word: bytes) -> bool:
@@ -56,6 +60,12 @@ class Events:
         self._names = {item for item in given if b"*" not in item}
         self._masks = [Mask(item) for item in given if b"*" in item]
 
+    @property
+    def only_names(self) -> bool:
+        return not self._masks
+
     def __contains__(self, event: bytes) -> bool:
+        if event in self._names or not self._masks:
+            return event in self._names
         words = event.split(b".")
-        return event in self._names or any(mask.matches(words) for mask in self._masks)
+        return any(mask.matches(words) for mask in self._masks)

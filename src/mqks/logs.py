@@ -1,0 +1,31 @@
+"""What a line of the log is made of: a text and the fields in it, given once.
+
+    log.warning(Entry("client {client} did not take {bytes} bytes in time", client=peer, bytes=5))
+
+As text the fields stand in their places; as JSON each one has a key of its own. The template tells lines of one kind
+from those of another. Nothing is touched here: who shows lines, and where, is `mqks.cli.logs`' business.
+"""
+
+import re
+
+QUOTED = re.compile(r"\{(\w+)!a\}")
+
+
+class Entry:
+    """Give it to a logger as the message. Write `{reason!a}` for what clients said: it is quoted and escaped then."""
+
+    __slots__ = ("fields", "template")
+
+    def __init__(self, template: str, /, **fields: object) -> None:
+        self.template = template
+        self.fields = {
+            name: value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+            for name, value in fields.items()
+        }
+
+    def __str__(self) -> str:
+        return self.template.format(**self.fields)
+
+    def without_quotes(self) -> str:
+        """The text for who shows the fields beside it: what clients said may be long, and is only named."""
+        return QUOTED.sub(r"{{\1}}", self.template).format(**self.fields)
