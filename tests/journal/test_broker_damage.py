@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.sim.plan import Warnings
 
 STRIDE = 23  # of the bits, every so many are flipped: odd, so that all eight of a byte have their turn
 FOLDERS = ("journal", "progress", "index", "aside")
-OPTIONS = {"segment_size": 1500, "checkpoint_bytes": 2600, "spill_after": 2, "tail_memory": 0}
+OPTIONS: dict[str, Any] = {"segment_size": 1500, "checkpoint_bytes": 2600, "spill_after": 2, "tail_memory": 0}
 
 RECV = b'c2 recv {"queue": "q2", "pattern": {"k": 1}, "delete_queue_when_unused": false}'
 OK = [b"s1 ok ", b"c2 ok ", b"d1 ok "]
@@ -39,7 +40,8 @@ class Life:
         for name, data in files.items():
             self.disk.entries[name] = self.disk.durable_entries[name] = Inode(bytearray(data), bytearray(data))
         ticks = count(1_700_000_000.0, 0.001)
-        self.broker = Broker(disk=self.disk, seed=1, clock=lambda: 0.0, wall=lambda: next(ticks), **OPTIONS)
+        options: dict[str, Any] = {"seed": 1, "clock": lambda: 0.0, "wall": lambda: next(ticks), **OPTIONS}
+        self.broker = Broker(disk=self.disk, **options)
         self.broker.recover(salvage=salvage)
         self.client = self.broker.connect("127.0.0.1:1")
 

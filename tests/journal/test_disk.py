@@ -87,11 +87,23 @@ def mode(path: Path) -> int:
 # ---- Folders and the lock
 
 
-def test_makes_folders_for_the_owner_alone(make: MAKE, folder: Path) -> None:
-    disk = make()
-    disk.lock()
-    assert disk.files("journal") == {}
-    assert (mode(folder), mode(folder / "journal"), mode(folder / "lock")) == (0o700, 0o700, 0o600)
+@pytest.mark.parametrize(
+    ("umask", "folders", "files"), [(0o077, 0o700, 0o600), (0o027, 0o750, 0o640), (0, 0o750, 0o640)]
+)
+def test_the_umask_decides_whether_a_group_may_read(
+    make: MAKE, folder: Path, umask: int, folders: int, files: int
+) -> None:
+    """Members of the group can then follow the journal. Nobody else ever can."""
+    before = os.umask(umask)
+    try:
+        disk = make()
+        disk.lock()
+        assert disk.files("journal") == {}
+        disk.open("journal/a", create=True)
+    finally:
+        os.umask(before)
+    assert (mode(folder), mode(folder / "journal")) == (folders, folders)
+    assert (mode(folder / "lock"), mode(folder / "journal" / "a")) == (files, files)
 
 
 def test_syncs_the_entry_of_each_folder_it_makes(tmp_path: Path, synced: list[Path]) -> None:
@@ -158,7 +170,6 @@ def test_open_and_create(disk: Disk, folder: Path) -> None:
         disk.open("journal/a")
     assert missing.value.filename == str(folder / "journal" / "a")
     file = disk.open("journal/a", create=True)
-    assert mode(folder / "journal" / "a") == 0o600
     assert not os.get_inheritable(file)
     with pytest.raises(FileExistsError):
         disk.open("journal/a", create=True)

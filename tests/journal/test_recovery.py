@@ -4,7 +4,9 @@ import select
 from pathlib import Path
 
 from mqks.broker import Broker
+from mqks.journal import progress, segments
 from mqks.journal.disk import RealDisk
+from tests.broker.on_disk import OnDisk
 
 
 def wait_for_checkpoint(broker: Broker, disk: RealDisk, folder: Path) -> None:
@@ -35,3 +37,17 @@ def test_a_queue_deleted_after_a_checkpoint_holds_no_segment(tmp_path: Path) -> 
     assert not broker.queues
     assert broker.core.live_in(0, broker.core.position) == 0
     disk.stop()
+
+
+def test_lives_that_were_killed_leave_no_space_reserved() -> None:
+    """Each life begins a segment, and no other that was killed before it may keep what it had reserved for its own."""
+    on_disk = OnDisk()
+    for _ in range(5):
+        on_disk.say(on_disk.connect(), b"r1 rebind q1 e1", b"m1 publish e1 d1")
+        on_disk.disk.crash(power_loss=False)
+        for _ in range(5):  # these do not live to make a checkpoint
+            Broker(disk=on_disk.disk, seed=1, clock=lambda: 0.0).recover()
+            on_disk.disk.crash(power_loss=False)
+        on_disk.start()
+    available, capacity = on_disk.disk.space()
+    assert capacity - available < 4 * (segments.AHEAD + progress.AHEAD) + (1 << 16), "that of this life, and messages"

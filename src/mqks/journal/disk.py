@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-FOLDER_MODE = 0o700
-FILE_MODE = 0o600
+FOLDER_MODE = 0o750  # the umask decides whether a group may read: jobs on Spark read the journal as users of their own
+FILE_MODE = 0o640
 
 
 class Done(NamedTuple):
@@ -52,6 +52,9 @@ class Disk(Protocol):
 
     def read(self, file: int, size: int, offset: int) -> bytes:
         """So many bytes; less only at the end of the file."""
+
+    def read_named(self, name: str, size: int, offset: int) -> bytes:
+        """The same, of a file that need not be open. Any thread may call this."""
 
     def write(self, file: int, data: Buffer, offset: int) -> None:
         """All of it, or OSError; then a part may be written."""
@@ -132,13 +135,15 @@ class RealDisk:
             return os.fstat(file).st_size
 
     def read(self, file: int, size: int, offset: int) -> bytes:
-        data = bytearray()
         with self._naming(file):
-            while len(data) < size and (piece := os.pread(file, size - len(data), offset + len(data))):
-                if len(piece) == size:  # as nearly always
-                    return piece
-                data += piece
-        return bytes(data)
+            return _read(file, size, offset)
+
+    def read_named(self, name: str, size: int, offset: int) -> bytes:
+        file = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _read(file, size, offset)
+        finally:
+            os.close(file)
 
     def write(self, file: int, data: Buffer, offset: int) -> None:
         try:  # not `with`, which takes longer than the rest: this is done in each turn
@@ -247,6 +252,15 @@ class Reserve:
                 raise
             self.end = size + 4 * self._ahead
         return True
+
+
+def _read(file: int, size: int, offset: int) -> bytes:
+    data = bytearray()
+    while len(data) < size and (piece := os.pread(file, size - len(data), offset + len(data))):
+        if len(piece) == size:  # as nearly always
+            return piece
+        data += piece
+    return bytes(data)
 
 
 def _sync(file: int) -> None:

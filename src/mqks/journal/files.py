@@ -99,6 +99,13 @@ class SegmentView:
                 return None
             look *= 4
 
+    def batch_with(self, position: int) -> tuple[Header, memoryview] | None:
+        """The batch that contains this position, if it is whole and valid."""
+        header = self.header_before(position - self.start)
+        if header is None or position >= header.end:
+            return None
+        return next(iter(self.batches(header.position - self.start, header.end - self.start)), None)
+
     def _in_place(self, data: bytes, found: int, at: int) -> Header | None:
         header = parse_header(data[found : found + HEADER_SIZE])
         return header if header is not None and header.position == self.start + at + found else None

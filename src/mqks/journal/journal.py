@@ -21,8 +21,10 @@ from mqks.journal.format import segment_name
 from mqks.journal.index import Index
 from mqks.journal.progress import FOLDER as PROGRESS
 from mqks.journal.progress import Checkpoint, Log
-from mqks.journal.retention import Retention
+from mqks.journal.retention import Retention, bytes_to_retain
 from mqks.journal.segments import Piece, Segments
+from mqks.journal.timing import Histogram
+from mqks.logs import Entry
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,9 @@ RETRY = 1.0  # seconds between looks at a disk that was full
 
 
 class Timers(Protocol):
+    @property
+    def clock(self) -> Callable[[], float]: ...
+
     def set(self, key: Hashable, seconds: float, action: Callable[[], None]) -> None: ...
 
     def is_set(self, key: Hashable) -> bool: ...
@@ -64,6 +69,8 @@ class Options:
     checkpoint_bytes: int = 256 << 20  # of journal between two checkpoints; of progress a quarter of that
     retain_bytes: int = 0  # of all segments; 0: a fifth of the disk
     retain_age: float = 7 * 86400.0
+    folder: str = ""  # where all is, for those who ask
+    min_free: int = 0  # bytes of the disk that are left to others, and to what acks and checkpoints need
 
 
 class Journal:
@@ -78,7 +85,7 @@ class Journal:
         self.options = options
         self.segments = segments
         self.index = index
-        self.retention = Retention(segments, options.retain_bytes or disk.space()[1] // 5, options.retain_age)
+        self.retention = Retention(segments, bytes_to_retain(options.retain_bytes, disk.space()[1]), options.retain_age)
         # What a start needs stays, so checkpoints must be made often enough for the rest to go.
         least = max(options.retain_bytes // 4, options.segment_size)
         self._checkpoint_bytes = min(
@@ -86,6 +93,7 @@ class Journal:
         )
         self.broken: str | None = None
         self.full: str | None = None  # why nothing more is taken for now
+        self._spared = False  # though there is what `min_free` spared: checkpoints can still be made
         self._log = Log(disk, number)
         self._folder = disk.open_folder(PROGRESS)
         self._unsynced_logs: dict[int, Log] = {number: self._log}
@@ -102,11 +110,21 @@ class Journal:
         self._finish_at = 0  # when the journal is on disk up to here
         self._checkpointed_at = position  # where the newest began
         self.syncs = 0
+        self.sync_times = Histogram()  # from when one is asked for to when its replies may go
 
     @property
     def unwritten(self) -> bool:
         """Is there something that the files should have and do not? Only a full disk allows that."""
         return self._core.unwritten or bool(self._unwritten_words)
+
+    @property
+    def disk(self) -> Disk:
+        """For small files of others, beside those of the journal."""
+        return self._disk
+
+    def space(self) -> tuple[int, int]:
+        """Bytes available, and bytes in all, of the disk."""
+        return self._disk.space()
 
     # ── what the core asks for ──
 
@@ -124,7 +142,7 @@ class Journal:
                 self._owner.refuse_held("the disk is full")
             return False
         if not room:
-            self._refuse()
+            self._refuse(spared=self._has_spare())
         return True
 
     def write_progress(self, words: bytes) -> None:
@@ -135,7 +153,7 @@ class Journal:
             return
         try:
             if not self._log.has_room():
-                self._refuse()  # what is left is for acks
+                self._refuse(spared=self._has_spare())  # what is left is for acks
             self._log.write(b"".join(self._unwritten_words))
         except OSError as error:
             if error.errno not in FULL:
@@ -189,13 +207,28 @@ class Journal:
         file = self.segments.file(start)
         self._disk.start_read(file, size, offset, self._job(ended, (file,)))
 
+    def read_now(self, start: int, size: int) -> bytes | None:
+        """A part of the log, for who cannot wait; None: it cannot be read, and the broker has to stop."""
+        holding = self.segments.holding(start)
+        try:
+            data = b"" if holding is None else self.segments.read(holding, size, start - holding)
+        except OSError as error:
+            self.fail(f"the journal cannot be read: {error}")
+            return None
+        return self._valid(start, size, data)
+
     def _loaded(self, start: int, size: int, data: bytes) -> None:
+        if (valid := self._valid(start, size, data)) is not None:
+            self._core.loaded(start, valid)
+
+    def _valid(self, start: int, size: int, data: bytes) -> bytes | None:
+        """A part of the log as it was read, with zeros for what was given up; None: the broker has to stop."""
         bad = first_bad(data, start) if len(data) == size else -1
         if bad == size:
-            self._core.loaded(start, data)
-        elif (mended := self.segments.mend(start, size)) is not None:
-            self._core.loaded(start, mended)
-        elif (holding := self.segments.holding(start)) is None:
+            return data
+        if (mended := self.segments.mend(start, size)) is not None:
+            return mended
+        if (holding := self.segments.holding(start)) is None:
             self.fail(
                 f"the journal has no file with position {start}, where a queue has a message: put the missing file "
                 "back, or start with --salvage"
@@ -203,6 +236,7 @@ class Journal:
         else:
             reason = "a message that a queue holds cannot be read"
             self.fail(str(Damaged(segment_name(holding), start + max(bad, 0) - holding, reason)))
+        return None
 
     # ── group commit ──
 
@@ -253,6 +287,7 @@ class Journal:
             if result.error is not None:
                 self.fail(f"a sync has failed, and what the disk has of the last messages is not known: {result.error}")
             elif not self.broken:
+                self.sync_times.add(self._timers.clock() - begun, self.retention.wall())
                 for one, size in logs:
                     one.synced = size
                 self._synced(writes, position)
@@ -262,6 +297,7 @@ class Journal:
             return
         self._syncing = True
         self.syncs += 1
+        begun = self._timers.clock()
         self._start_sync(files, done, urgent=True)
 
     def _synced(self, writes: int, position: int) -> None:
@@ -290,6 +326,7 @@ class Journal:
         self._core.heeded = False
         position = self._core.written_position
         acks = any(one.size > one.synced for one in self._unsynced_logs.values())
+        self._look_at_space()
         if self.options.fsync != "never" and (acks or position not in (self._core.synced, self._after_mark)):
             self._sync()
         if not self._core.holds:
@@ -312,18 +349,33 @@ class Journal:
         if self.broken is None:
             self.broken = reason
             self._core.refusing = True
-            log.error("%s", reason)
+            log.error(Entry("{reason}", reason=reason))
             self._owner.refuse_held(reason)
 
-    def _refuse(self) -> None:
+    def _is_short(self) -> bool:
+        return self._disk.space()[0] < self.options.min_free
+
+    def _has_spare(self) -> bool:
+        """Less may be left than is reserved at a time, and yet enough for checkpoints: without them nothing goes. Of
+        what `min_free` spares, half is for them: logs reserve their part of it too."""
+        return 0 < self.options.min_free // 2 <= self._disk.space()[0]
+
+    def _look_at_space(self) -> None:
+        """Others may fill the disk too."""
+        if self.full is None and not self.broken and self._is_short():
+            self._refuse(spared=True)
+
+    def _refuse(self, *, spared: bool = False) -> None:
         """The disk is full, or nearly: take no more until there is room again."""
+        self._spared = spared
         if self.full is None:
             available, _ = self._disk.space()
             oldest = self._owner.oldest_queue()
             consume = f"consume or delete queue {oldest}, which has the oldest message" if oldest else "delete queues"
-            self.full = f"the disk is full ({available} bytes left): {consume}, or free some space"
+            least = f", less than --min-free-disk, {self.options.min_free}" if available < self.options.min_free else ""
+            self.full = f"the disk is full ({available} bytes left{least}): {consume}, or free some space"
             self._core.refusing = True
-            log.error("%s; publishes and new subscriptions are refused until then", self.full)
+            log.error(Entry("{reason}; publishes and new subscriptions are refused until then", reason=self.full))
         self._timers.set("full", RETRY, self._look_for_room)
 
     def _look_for_room(self) -> None:
@@ -334,6 +386,8 @@ class Journal:
             if self._unwritten_words:
                 self.write_progress(b"")
             room = self.segments.has_room() and self._log.has_room() and not self.unwritten
+            self._spared = room or (self._has_spare() and not self.unwritten)
+            room = room and not self._is_short()
         except OSError as error:
             self.fail(f"the journal cannot be written: {error}")
             return
@@ -352,7 +406,7 @@ class Journal:
     def checkpoint(self) -> None:
         """Write down the state of all queues, so that a start needs only what comes after."""
         self._core.write_out()  # queues must not know of messages that the journal lacks
-        if self._checkpointing or self.broken or self.full or self.unwritten:
+        if self._checkpointing or self.broken or self.unwritten or (self.full and not self._spared):
             return
         number = self._log.number + 1
         try:
@@ -430,7 +484,8 @@ class Journal:
 
     def retain_from_time_to_time(self) -> None:
         """What is old goes also where little happens."""
-        if self._core.written_position != self._checkpointed_at:
+        self._look_at_space()
+        if self._core.written_position != self._checkpointed_at or self._log.size:  # acks alone let segments go too
             self.checkpoint()
         self.retain()
         self._timers.set("retain", LOOK_AT_AGE, self.retain_from_time_to_time)
@@ -441,7 +496,8 @@ class Journal:
             return
         try:
             for start in self.retention.removable():
-                log.info("segment %s is removed: it is older or more than is to be retained", segment_name(start))
+                said = "segment {segment} is removed: it is older or more than is to be retained"
+                log.info(Entry(said, segment=segment_name(start)))
                 self.segments.remove(start)
         except OSError as error:
             self.fail(f"old segments cannot be removed: {error}")
@@ -449,7 +505,7 @@ class Journal:
     def close(self) -> None:
         """The broker stops in order: all is written, and the next start needs nothing but a checkpoint."""
         self._core.write_out()
-        if self.broken or self.full:
+        if self.broken or (self.full and not self._spared):
             return
         while self._jobs and not self.broken:  # a checkpoint may be on its way
             if self._disk.fileno() >= 0:

@@ -27,6 +27,11 @@ class Message(NamedTuple):
         return b"%s publish %s%s %s" % (self.id, flag, self.event, self.data)
 
 
+def is_message(line: bytes) -> bool:
+    """Or is it a control line, or a header?"""
+    return line.split(b" ", 2)[1:2] in ([b"publish"], [b"send"])
+
+
 def parse_message(line: bytes, position: int, time: datetime) -> Message | None:
     """None for control lines: what became of queues and holds."""
     name, _, rest = line.partition(b" ")

@@ -16,6 +16,7 @@ from typing import Any
 from mqks.core.crc import crc32
 from mqks.journal.disk import Disk, Reserve, sync_folder
 from mqks.journal.errors import JournalError
+from mqks.logs import Entry
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +151,8 @@ def records(data: bytes, name: str, salvage: bool = False) -> Iterator[bytes]:
         if found is None:
             if not salvage:
                 _check_torn(data, at, name)
-            log.warning("%s/%s ends at byte %d: acks that were not confirmed may be missing", FOLDER, name, at)
+            said = "{file} ends at byte {bytes}: acks that were not confirmed may be missing"
+            log.warning(Entry(said, file=f"{FOLDER}/{name}", bytes=at))
             return
         end, _ = found
         yield data[at + RECORD.size : end]
@@ -244,12 +246,13 @@ def remove_stale(disk: Disk, names: list[str]) -> None:
 
 def read(disk: Disk, name: str, *, make_safe: bool = False) -> bytes:
     """All that is in a file. It may be only in the memory of the system, and after a failed sync it stays there:
-    written again (make_safe) it will be on disk when this returns."""
+    written again (make_safe) it will be on disk when this returns, and what was reserved for more goes back."""
     file = disk.open(f"{FOLDER}/{name}")
     try:
         data = disk.read(file, disk.size(file), 0)
         if make_safe:
             disk.write(file, data, 0)
+            disk.truncate(file, len(data))
             disk.sync(file)
         return data
     finally:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mqks.journal.errors import Damaged, JournalError
 from mqks.journal.format import Batches, Header, Stop, segment_name
 from mqks.journal.segments import Segments
+from mqks.logs import Entry
 
 log = logging.getLogger(__name__)
 
@@ -93,9 +94,8 @@ def _missing(end: int, position: int) -> JournalError:
 
 
 def _say_missing(start: int, end: int) -> None:
-    log.warning(
-        "positions %d to %d are missing: the journal has no file with them; what only they told is lost", start, end
-    )
+    said = "positions {start} to {end} are missing: the journal has no file with them; what only they told is lost"
+    log.warning(Entry(said, start=start, end=end))
 
 
 def _cut_torn_end(segments: Segments) -> int:
@@ -137,8 +137,9 @@ def _cut(segments: Segments, starts: list[int], offset: int, reason: str, found:
         at = offset if start == first else 0
         lost += segments.sizes[start] - at
         segments.cut(start, at, f"{segment_name(start)}.{at}.cut")
-    log.warning(
-        "the journal was cut at position %d: %s; what was not confirmed may be missing, %d bytes are kept in aside/",
-        first + offset, reason, lost,
-    )  # fmt: skip
+    said = (
+        "the journal was cut at position {position}: {reason}; what was not confirmed may be missing, "
+        "{bytes} bytes are kept in aside/"
+    )
+    log.warning(Entry(said, position=first + offset, reason=reason, bytes=lost))
     return Journaled(end + 1, 0, found.synced, found.dtid)

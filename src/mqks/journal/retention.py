@@ -21,6 +21,11 @@ class Hold:
     expires: float  # seconds since 1970
 
 
+def bytes_to_retain(told: int, disk: int) -> int:
+    """Of all segments, on a disk of so many bytes; 0: nobody has told."""
+    return told or disk // 5
+
+
 class Retention:
     def __init__(
         self, segments: Segments, most_bytes: int, most_age: float, wall: Callable[[], float] = time.time

@@ -6,6 +6,7 @@ and not yet synced are remembered here, together with the folder whenever it has
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain, count
 
 from mqks.core.hub import Core
@@ -22,6 +23,7 @@ from mqks.journal.format import (
     parse_segment_line,
     position_of,
     segment_name,
+    time_of,
 )
 
 FOLDER = "journal"
@@ -90,6 +92,43 @@ class Segments:
         first = parse_header(self.read(start, HEADER_SIZE, line.size)) if line else None
         return first is None or first.previous == 0
 
+    # ── for those who look: any thread may call these, while the broker writes and removes ──
+
+    def lines_at(self, positions: Iterable[int], most: int) -> dict[int, tuple[bytes, int]]:
+        """The lines that begin at these positions, without their newlines, if the files have them whole: `most` bytes
+        of each, and how many it has."""
+        found = {}
+        start, batch = 0, b""
+        for position in sorted(set(positions)):
+            if position >= start + len(batch):
+                with suppress(OSError):
+                    view = self._view_apart(position)
+                    if view and (holding := view.batch_with(position)):
+                        start, batch = holding[0].position, bytes(holding[1])
+            at = position - start
+            if HEADER_SIZE <= at < len(batch) and batch[at - 1 : at] == b"\n":
+                size = batch.index(b"\n", at) - at
+                found[position] = batch[at : at + min(size, most)], size
+        return found
+
+    def time_at(self, position: int) -> float | None:
+        """When the batch came that has this position, in seconds since 1970."""
+        with suppress(OSError):
+            view = self._view_apart(position)
+            header = view.header_before(position - view.start) if view else None
+            if header and position < header.end:
+                return time_of(header.dtid).timestamp()
+        return None
+
+    def _view_apart(self, position: int) -> SegmentView | None:
+        """The segment that has this position, read by its name: the handles are the broker's, who may close them."""
+        starts = self._starts.copy()
+        at = bisect_right(starts, position) - 1
+        if at < 0 or position >= starts[at] + self.sizes.get(starts[at], 0):
+            return None
+        name = f"{FOLDER}/{segment_name(starts[at])}"
+        return SegmentView(starts[at], lambda size, offset: self._disk.read_named(name, size, offset))
+
     # ── writing ──
 
     def write(self, pieces: Iterable[Piece]) -> None:
@@ -150,10 +189,11 @@ class Segments:
 
     def make_safe(self, position: int) -> None:
         """From here on nobody knows what is on disk and what only in the memory of the system, where it stays if a sync
-        has failed: write it again and sync."""
+        has failed: write it again and sync. What a broker that was killed had reserved goes back."""
         for start in self._starts[max(bisect_right(self._starts, position) - 1, 0) :]:
             for offset in range(max(position - start, 0), self.sizes[start], PIECE):
                 self._disk.write(self.file(start), self.read(start, PIECE, offset), offset)
+            self._disk.truncate(self.file(start), self.sizes[start])
             self._disk.sync(self.file(start))
         self._disk.sync(self._folder)
 
