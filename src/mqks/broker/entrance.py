@@ -1,0 +1,189 @@
+"""Who is let in, and as whom. With an auth file one is a stranger until its token was accepted; without, one is let in
+from this host alone, or with --insecure from anywhere.
+
+Whether a token is right is decided elsewhere, and takes a while: `ask` is given by the server, and so are `hang_up` and
+`cut_off`. Touched are clients' rights, whether they are heard, and the timer that ends the patience with strangers.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from mqks.broker.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
+from mqks.broker.client import Client, is_loopback
+from mqks.broker.durable import Durable
+from mqks.broker.errors import BadRequest
+from mqks.broker.queue import Queue
+from mqks.core.parts import Consumer
+from mqks.logs import Entry
+
+log = logging.getLogger(__name__)
+
+Decided = Callable[[Rights | bytes], None]  # with the error_id, if it is refused
+Ask = Callable[[str, str, Decided], None]  # a token, and where it comes from
+
+MOST_GRANTED = 4096  # events of one token that the core may take by itself
+TOLD_ONE_BY_ONE = 10  # clients of a token that are cut off; the others are counted
+LONGEST_GRANTED = 256  # bytes of such a name
+MOST_IN_VAIN = 16  # lines of a stranger: it can do nothing but say who it is, and each costs as much as a request
+
+SAY_WHO = "say who you are first: auth {token}"
+ONLY_THIS_HOST = "only this host is let in, since there is no --auth-file; see --auth-file and --insecure"
+
+
+def stay(_: Client) -> None:
+    """Who has no sockets cannot hang up."""
+
+
+class Entrance:
+    def __init__(self, broker: Durable, *, insecure: bool = False) -> None:
+        self._broker = broker
+        self.insecure = insecure
+        self.ask: Ask | None = None  # there is an auth file
+        self.hang_up: Callable[[Client], None] = stay  # after what it was told has gone out
+        self.cut_off: Callable[[Client], None] = stay  # at once, whatever waits for it
+        self.failures = 0  # tokens that were refused
+
+    # ── at the door ──
+
+    def barred(self, peer: str) -> BadRequest | None:
+        """Why nobody from there is let in."""
+        if self.ask is not None or self.insecure or is_loopback(peer):
+            return None
+        return BadRequest(ONLY_THIS_HOST)
+
+    def greet(self, client: Client, rights: Rights) -> None:
+        """It has just come; one from inside has these rights."""
+        if client.inside:
+            self.entitle(client, rights)
+        elif self.ask is not None:
+            self.expect(client)
+        else:
+            self.entitle(client, EVERYTHING if is_loopback(client.peer) else FROM_AFAR)
+
+    def expect(self, client: Client) -> None:
+        """It has so long to become known, by its token or at least by a handshake; 0 for any time."""
+        client.stranger = True
+        if seconds := self._broker.limits.auth_timeout:
+            self._broker.timers.set(_timer(client), seconds, partial(self._overdue, client))
+
+    def met(self, client: Client) -> None:
+        """Its handshake is done: who it is may be asked still."""
+        if self.ask is None:
+            client.stranger = False
+            self.forget(client)
+
+    def forget(self, client: Client) -> None:
+        self._broker.timers.cancel(_timer(client))
+
+    def _overdue(self, client: Client) -> None:
+        error_id = self._broker.mistakes.made(client, self._broker.limits.reached("auth_timeout"))
+        self._broker.core.say(client, b"- error %s\n" % error_id)
+        self.hang_up(client)
+
+    def cut_short(self, client: Client) -> None:
+        """Nothing that it says after this line is heard; it is hung up on when it was told why."""
+        self._broker.core.block(client)
+        self.hang_up(client)
+
+    def put_off(self, client: Client) -> None:
+        """A stranger was told an error; one who goes on like that is heard no more."""
+        if client.lines >= MOST_IN_VAIN and not client.blocked:
+            self.cut_short(client)
+
+    # ── tokens ──
+
+    def admit(self, client: Client, request_id: bytes, token: bytes) -> None:
+        """It says who it is; what it says after that waits until this is decided. Where nobody asks, that is fine."""
+        if self.ask is None:
+            self._broker.core.say(client, b"%s ok \n" % request_id)
+            return
+        if not client.stranger:
+            raise BadRequest("it has said who it is already")
+        self.forget(client)
+        self._broker.core.block(client)
+        try:
+            self.ask(token.decode("utf-8", "backslashreplace"), client.peer, partial(self._decided, client, request_id))
+        except Exception:  # nobody will decide
+            self.hang_up(client)
+            raise
+
+    def _decided(self, client: Client, request_id: bytes, answer: Rights | bytes) -> None:
+        if client.gone:
+            return
+        if isinstance(answer, Rights):
+            client.stranger = False
+            self.entitle(client, answer)
+            log.debug(Entry("client {client} is {token}", client=client.peer, token=answer.name))
+            self._broker.core.say(client, b"%s ok \n" % request_id)
+            self._broker.core.unblock(client)
+        else:
+            self._broker.mistakes.errors += 1
+            self._broker.core.say(client, b"%s error %s\n" % (request_id, answer))
+            self.hang_up(client)
+
+    def failed(self, peer: str, bad: BadRequest) -> bytes:
+        """A token was refused, here or over HTTP; answers the error_id to tell."""
+        self.failures += 1
+        return self._broker.mistakes.refused(peer, bad)
+
+    # ── rights ──
+
+    @staticmethod
+    def entitle(client: Client, rights: Rights) -> None:
+        client.rights = rights
+        client.granted = rights.granted  # one set for all connections of a token: of such sets there are few
+
+    @staticmethod
+    def grant(client: Client, event: bytes) -> None:
+        """It may publish this event: the core need not ask again."""
+        if client.granted is not None and len(event) <= LONGEST_GRANTED:
+            if len(client.granted) >= MOST_GRANTED:
+                client.granted.clear()
+            client.granted.add(event)
+
+    def reconsider(self, current: Callable[[Rights], Rights | None]) -> None:
+        """Tokens have changed. `current` tells what somebody's rights are now; None: its token is gone."""
+        told: Counter[tuple[str, str]] = Counter()  # by token and reason
+        for client in list(self._broker.clients):
+            if client.inside or client.stranger:
+                continue
+            old, new = client.rights, current(client.rights)
+            if new is None:
+                self._dismiss(client, "its token was revoked", told)
+            else:
+                self.entitle(client, new)
+                if new != old and self._oversteps(client, old):
+                    self._dismiss(client, "its token no longer permits what it is at", told)
+        for (name, reason), count in told.items():
+            if count > TOLD_ONE_BY_ONE:
+                said = "clients beside these that are cut off: {reason}: {token}: {clients}"
+                log.warning(Entry(said, reason=reason, token=name, clients=count - TOLD_ONE_BY_ONE))
+
+    def _oversteps(self, client: Client, old: Rights) -> bool:
+        """Has it something that it would not get now?"""
+        consumers: list[Consumer] = list((client.consumers or {}).values())
+        if not all(client.rights.may_consume(_queue_name(consumer)) for consumer in consumers):
+            return True
+        return client.rights.history != old.history and self._broker.histories.is_reading(client)
+
+    def _dismiss(self, client: Client, reason: str, told: Counter[tuple[str, str]]) -> None:
+        """Nothing more goes out to it, nor what waits for it already: its messages return, and others get them."""
+        told[client.rights.name, reason] += 1
+        if told[client.rights.name, reason] <= TOLD_ONE_BY_ONE:
+            said = "client {client} is cut off: {reason}: {token}"
+            log.warning(Entry(said, client=client.peer, reason=reason, token=client.rights.name))
+        self.entitle(client, NOTHING)
+        self._broker.core.block(client)
+        self.cut_off(client)
+
+
+def _timer(client: Client) -> tuple[str, Client]:
+    return "auth", client
+
+
+def _queue_name(consumer: Consumer) -> bytes:
+    queue = consumer.queue
+    assert isinstance(queue, Queue)
+    return queue.name
