@@ -9,6 +9,7 @@ A file opens with `#` lines: a title, then an explanation. What follows is the d
     alice> p1 ping hi           alice sends this line; a new name opens a new connection
     alice< p1 ok hi             alice has got this line, after those expected before
     alice< (nothing)            alice has got nothing more so far
+    alice< (closed)             the broker has closed alice's connection; what she sends next is on a new one
     alice|bob< c1 ok m1 …       one of them has got this line
     alice? ev1 _eval …          alice asks again (for 10 s at most) until the next line is the answer
     alice closes                alice disconnects, and the broker has seen it

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from tests.model_queues import Connection, Message, Queues
 from tests.model_words import (
+    LIMITS,
     Bad,
     Flags,
     arguments,
@@ -127,12 +128,18 @@ def publish(model: Model, _connection: Connection, msg_id: bytes, data: bytes) -
         value_json = json.dumps(value).encode()
     text = event.decode(errors="replace")
     as_json = b'{"event": ' + json.dumps(text).encode() + b', "data": ' + value_json + b"}"
-    model.publish(Message(msg_id, event, payload, {"event": text, "data": value}, as_json), scope)
+    size = len(b"%s publish %s%s %s\n" % (msg_id, as_kept(scope), event, payload))
+    model.publish(Message(msg_id, event, payload, {"event": text, "data": value}, as_json, size), scope)
     return b"" if confirm else None
 
 
+def as_kept(scope: bytes | None) -> bytes:
+    """--once, as it stands in the line of a message."""
+    return b"" if scope is None else b"--once=%s " % scope if scope else b"--once "
+
+
 def consume(model: Model, connection: Connection, consumer_id: bytes, data: bytes) -> bytes | None:
-    words, flags = arguments(data, b"--add", b"--delete-queue-when-unused", b"--manual-ack", b"--prefetch")
+    words, flags = arguments(data, b"--add", b"--delete-queue-when-unused", b"--manual-ack", b"--prefetch", *LIMITS)
     name, events = queue_and_events(words)
     consumer = model.join(connection, consumer_id, name, False, b"--manual-ack" in flags, flags)
     queue = consumer.queue
@@ -143,10 +150,12 @@ def consume(model: Model, connection: Connection, consumer_id: bytes, data: byte
 
 
 def rebind(model: Model, _connection: Connection, _request_id: bytes, data: bytes) -> bytes | None:
-    words, flags = arguments(data, b"--remove", b"--remove-mask", b"--add")
+    words, flags = arguments(data, b"--remove", b"--remove-mask", b"--add", *LIMITS)
     name, replacement = queue_and_events(words)
     queue = model.queue(name)
-    events = set(replacement) if replacement or len(words) == 1 else queue.events
+    model.limit(queue, flags)
+    alone = len(words) == 1 and not flags.keys() & LIMITS  # then it removes all
+    events = set(replacement) if replacement or alone else queue.events
     events = events - set(words.get(b"--remove", []))
     masks = words.get(b"--remove-mask", [])
     events = {event for event in events if not any(mask_matches(mask, event) for mask in masks)}
@@ -155,11 +164,12 @@ def rebind(model: Model, _connection: Connection, _request_id: bytes, data: byte
 
 
 def subscribe(model: Model, _connection: Connection, _request_id: bytes, data: bytes) -> bytes | None:
-    words, flags = arguments(data)
+    words, flags = arguments(data, *LIMITS)
     name, events = queue_and_events(words)
     if not events:
         raise Bad
     queue = model.queue(name)
+    model.limit(queue, flags)
     model.change(queue, set(events), queue.when_unused)
     return confirmed(flags)
 
@@ -214,6 +224,21 @@ def ping(_model: Model, _connection: Connection, _request_id: bytes, data: bytes
     return first_flag(data)[1]
 
 
+def auth(_model: Model, _connection: Connection, _request_id: bytes, data: bytes) -> bytes | None:
+    """Nobody asks here who one is: what is well said is fine."""
+    token = first_flag(data)[1].strip(b" ")
+    if not token or b" " in token:
+        raise Bad
+    return b""
+
+
+def sevx_auth(_model: Model, _connection: Connection, _request_id: bytes, data: bytes) -> bytes:
+    _, content, _ = sevx_data(data)
+    fields(content, ["token"])
+    json_name(content["token"])
+    return b""
+
+
 def sevx_send(model: Model, _connection: Connection, event_id: bytes, data: bytes) -> bytes:
     text, content, flags = sevx_data(data, b"--once")
     event = content.get("event")
@@ -221,12 +246,14 @@ def sevx_send(model: Model, _connection: Connection, event_id: bytes, data: byte
         named = event_name(json_name(event))
     except Bad:
         named = b""
-    model.publish(Message(event_id, named, text, content, text), flags.get(b"--once"))
+    scope = flags.get(b"--once")
+    size = len(b"%s send %s%s\n" % (event_id, as_kept(scope), text))
+    model.publish(Message(event_id, named, text, content, text, size), scope)
     return b""
 
 
 def sevx_recv(model: Model, connection: Connection, receiver_id: bytes, data: bytes) -> bytes:
-    _, content, flags = sevx_data(data, b"--prefetch")
+    _, content, flags = sevx_data(data, b"--prefetch", *LIMITS)
     fields(content, ["pattern", "queue"], ["manual_ack", "delete_queue_when_unused"])
     pattern, manual_ack = content["pattern"], content.get("manual_ack", False)
     when_unused = json_seconds(content.get("delete_queue_when_unused", True))
@@ -273,6 +300,7 @@ def sevx_ping(_model: Model, _connection: Connection, _request_id: bytes, data: 
 
 
 MQKS: dict[bytes, Action] = {
+    b"auth": auth,
     b"publish": publish,
     b"consume": consume,
     b"rebind": rebind,
@@ -286,6 +314,7 @@ MQKS: dict[bytes, Action] = {
     b"ping": ping,
 }
 SEVX: dict[bytes, Action] = {
+    b"auth": sevx_auth,
     b"send": sevx_send,
     b"recv": sevx_recv,
     b"ack": sevx_settle(reject=False),

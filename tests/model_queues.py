@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.model_words import Bad, Flags, equal, matches
+from tests.model_words import LIMITS, Bad, Flags, equal, matches
 
 
 @dataclass(eq=False)
@@ -20,6 +20,7 @@ class Message:
     data: bytes  # as it came: MQKS data, or the SEVX event's JSON
     content: dict[str, Any]  # what patterns are matched with
     json: bytes  # what SEVX receivers get
+    size: int  # of its line, as it is kept
 
 
 @dataclass(eq=False)
@@ -89,6 +90,28 @@ class Queue:
     returned: list[Copy] = field(default_factory=list)  # by number; they go before the ready ones
     out: list[Delivery] = field(default_factory=list)  # in the order of delivery
     numbers: int = 0
+    max_length: int = 0  # 0: no limit
+    max_bytes: int = 0
+    drops_oldest: bool = False
+    dropped: int = 0
+
+    def held(self) -> list[Message]:
+        """All that is in it, also what consumers have and did not settle."""
+        return [copy.message for copy in [*self.returned, *self.ready, *(delivery.copy for delivery in self.out)]]
+
+    def exceeds(self, *more: Message) -> bool:
+        """Would it have more than it may, with these messages?"""
+        messages = [*self.held(), *more]
+        is_long = self.max_length and len(messages) > self.max_length
+        return bool(is_long or (self.max_bytes and sum(message.size for message in messages) > self.max_bytes))
+
+    def refuses(self, message: Message) -> bool:
+        return self.exceeds(message) and not self.drops_oldest
+
+    def drop_excess(self) -> None:
+        while self.drops_oldest and self.exceeds() and (self.returned or self.ready):
+            (self.returned or self.ready).pop(0)
+            self.dropped += 1
 
     def give_back(self, delivery: Delivery, retry: int) -> None:
         self.out.remove(delivery)
@@ -174,20 +197,25 @@ class Queues:
     # Messages
 
     def publish(self, message: Message, scope: bytes | None) -> None:
-        """Route it, unless it is to be taken once (in a scope) and was."""
+        """Route it, unless it is to be taken once (in a scope) and was, or a queue has no place for it."""
         now = self.clock()
         if scope is not None:
             self.seen = [one for one in self.seen if now - one[2] <= self.dedup_window]
             if any(one[:2] == (scope, message.id) for one in self.seen):
                 return
+        wanting = [queue for queue in self.queues.values() if self.wants(queue, message)]
+        if any(queue.refuses(message) for queue in wanting):
+            raise Bad
+        if scope is not None:
             self.seen = [*self.seen, (scope, message.id, now)][-self.dedup_count :]
-        self.route(message)
+        for queue in wanting:
+            queue.ready.append(Copy(message))
+            queue.drop_excess()
 
-    def route(self, message: Message) -> None:
-        for queue in self.queues.values():
-            by_pattern = queue.pattern is not None and matches(queue.pattern, message.content)
-            if message.event in queue.events or by_pattern:
-                queue.ready.append(Copy(message))
+    @staticmethod
+    def wants(queue: Queue, message: Message) -> bool:
+        by_pattern = queue.pattern is not None and matches(queue.pattern, message.content)
+        return message.event in queue.events or by_pattern
 
     def deliver_one(self, queue: Queue) -> bool:
         """Give the first message to the consumer whose turn it is; False if none has room."""
@@ -251,6 +279,7 @@ class Queues:
             consumer.queue.consumers.append(consumer)
         elif consumer.queue.name != queue:
             raise Bad
+        self.limit(consumer.queue, flags)
         if consumer.manual_ack and not manual:
             for delivery in consumer.queue.of(consumer):
                 if delivery.left:
@@ -258,6 +287,14 @@ class Queues:
         consumer.sevx, consumer.manual_ack = sevx, manual
         consumer.prefetch = int(flags.get(b"--prefetch") or 0)
         return consumer
+
+    def limit(self, queue: Queue, flags: Flags) -> None:
+        """What a request says about how long the queue may be."""
+        queue.max_length = flags.get(b"--max-length", queue.max_length)
+        queue.max_bytes = flags.get(b"--max-bytes", queue.max_bytes)
+        queue.drops_oldest = flags.get(b"--overflow", b"drop-oldest" if queue.drops_oldest else b"") == b"drop-oldest"
+        if flags.keys() & LIMITS:
+            queue.drop_excess()
 
     def leave(self, consumer: Consumer) -> None:
         queue = consumer.queue

@@ -49,6 +49,12 @@ def whole_number(value: bytes | None) -> float:
     return int(value)
 
 
+def policy(value: bytes | None) -> bytes:
+    if value not in (b"reject", b"drop-oldest"):
+        raise Bad
+    return value
+
+
 def seconds(value: bytes | None) -> float:
     if value is not None and not re.fullmatch(rb"[0-9]+(\.[0-9]+)?", value):
         raise Bad
@@ -75,12 +81,16 @@ def scope_of(value: bytes | None) -> bytes:
     return b"" if value is None else name(value)
 
 
+LIMITS = (b"--max-length", b"--max-bytes", b"--overflow")
 LISTS = (b"--add", b"--remove", b"--remove-mask")
 FLAGS: dict[bytes, Callable[[bytes | None], Any]] = {
     b"--confirm": no_value,
     b"--manual-ack": no_value,
     b"--all": no_value,
     b"--prefetch": whole_number,
+    b"--max-length": whole_number,
+    b"--max-bytes": whole_number,
+    b"--overflow": policy,
     b"--delete-queue-when-unused": seconds,
     b"--when-unused": seconds,
     b"--once": scope_of,

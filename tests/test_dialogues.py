@@ -9,7 +9,7 @@ from tests.conftest import Brokers
 from tests.dialogue import Dialogue, DialogueError, Step
 from tests.model import ERROR, Model
 from tests.model_queues import Connection
-from tests.running import SocketWire
+from tests.running import CONTROL, SocketWire, has_tokens
 
 ERROR_ID = "20161231235959123456uN1q"
 DIALOGUES = [dialogue.load(name) for name in dialogue.names()]
@@ -64,7 +64,8 @@ class ModelWire:
 @pytest.mark.parametrize("played", DIALOGUES, ids=lambda each: each.name)
 def test_over_sockets(played: Dialogue, fsync: str | None, shared_broker: Brokers) -> None:
     """In memory, and with a journal that nobody waits for, so that replies come in the same order."""
-    with SocketWire(shared_broker(*played.flags, fsync=fsync)) as wire:
+    token = CONTROL if has_tokens(played.flags) else ""
+    with SocketWire(shared_broker(*played.flags, fsync=fsync), token=token) as wire:
         dialogue.play(played, wire)
 
 

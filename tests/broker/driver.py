@@ -11,7 +11,9 @@ from typing import Any
 
 from mqks.broker import Broker
 from mqks.broker.client import Client
+from mqks.broker.queue import Queue
 from tests.model import ERROR, Model
+from tests.model_queues import Queue as ModelQueue
 
 DEDUP_WINDOW = 1.5  # seconds
 DEDUP_COUNT = 5  # so few that ids are forgotten all the time
@@ -125,3 +127,13 @@ class Pair:
         for index, (broker, model) in enumerate(zip(self.of_broker(), self.of_model(), strict=True)):
             self.differs = broker != model
             assert broker.split(b"\n") == model.split(b"\n"), f"connection {index}: broker != model"
+        for name, queue in self.model.queues.items():
+            self.compare_limits(self.broker.queues[name], queue)
+
+    def compare_limits(self, real: Queue, model: ModelQueue) -> None:
+        """What a queue with limits holds and has dropped is the same."""
+        held = model.held()
+        found = (real.length, real.dropped, real.max_length, real.max_bytes, real.drops_oldest)
+        assert found == (len(held), model.dropped, model.max_length, model.max_bytes, model.drops_oldest), model.name
+        if real.max_bytes:
+            assert real.bytes == sum(message.size for message in held), model.name

@@ -44,6 +44,10 @@ EVENTS = any_of(b"e1", b"e1", b"e1", b"e2", b"a.x", b"a.y", b"b.x.z")
 MASKS = any_of(b"a.*", b"*.x", b"*.*.z", b"b.*", b"*", b"e*", b"a.x", b"*.*")
 SECONDS = any_of(b"", b"=0", b"=0.0", b"=1", b"=2.5")
 CONFIRM = any_of(b"", b"--confirm")
+LIMIT = any_of(  # lifted as often as set, so that most queues take what comes
+    b"--max-length=0", b"--max-length=0", b"--max-length=1", b"--max-length=3", b"--max-bytes=0", b"--max-bytes=0",
+    b"--max-bytes=40", b"--max-bytes=150", b"--overflow=reject", b"--overflow=drop-oldest",
+)  # fmt: skip
 PREFETCH = any_of(b"--prefetch=0", b"--prefetch=1", b"--prefetch=2")
 DATA = any_of(
     b"", b"d", b" ", b"x y ", b"1", b"1.0", b"true", b"NaN", b'"d"', b"{}", b'{"k": 1}', b'{"k": 1, "z": 2}',
@@ -68,6 +72,7 @@ CONSUME = words(
             words(b"--add", some(EVENTS, at_least=1)),
             st.tuples(st.just(b"--delete-queue-when-unused"), SECONDS).map(b"".join),
             PREFETCH,
+            LIMIT,
             any_of(b"--manual-ack", b"--confirm"),
         ),
         at_most=3,
@@ -85,6 +90,7 @@ REBIND = words(
         st.one_of(
             words(any_of(b"--add", b"--remove"), some(EVENTS, at_least=1)),
             words(b"--remove-mask", some(MASKS, at_least=1)),
+            LIMIT,
         ),
         at_most=3,
     ),
@@ -93,7 +99,7 @@ REBIND = words(
 SETTLE = words(IDS, any_of(b"ack", b"reject"), CONSUMERS, st.one_of(IDS, st.just(b"--all")), CONFIRM)
 
 PING = st.tuples(IDS, st.just(b"ping"), DATA).map(b" ".join)
-SUBSCRIBE = words(IDS, b"subscribe", QUEUES, some(EVENTS, at_least=1), CONFIRM)
+SUBSCRIBE = words(IDS, b"subscribe", QUEUES, some(EVENTS, at_least=1), CONFIRM, some(LIMIT, at_most=1))
 DELETE_CONSUMER = words(IDS, b"delete_consumer", CONFIRM, CONSUMERS)
 PAUSE = words(IDS, any_of(b"pause", b"resume", b"resume"), CONFIRM, CONSUMERS)
 DELETE_QUEUE = words(IDS, b"delete_queue", CONFIRM, QUEUES)
@@ -134,7 +140,7 @@ SEND = words(
 RECV = words(
     CONSUMERS,
     b"recv",
-    st.one_of(PREFETCH, CONFIRM, st.just(b"")),
+    st.one_of(PREFETCH, CONFIRM, LIMIT, st.just(b"")),
     st.fixed_dictionaries(
         {"queue": text(QUEUES), "pattern": st.sampled_from(PATTERNS)},
         optional={
@@ -160,7 +166,9 @@ SEVX_PING = words(IDS, b"_ping", json_of(data=st.sampled_from(PATTERNS)))
 BAD: list[bytes] = [
     b"", b" ", b"   ", b"\r", b"\t", b"\0", b"x", b"x ", b"x  ping", b" x ping", b"- ping", b"-- ping",
     b"--x ping y", b"{x ping", b"x\ty ping", b"x\0 ping", b"x\ry ping", b"\xff ping \xfe", b"x ping a\tb",
-    b"x ping a\0", b"-x ping", b"x nope", b"x PING", b"x ping\r", b"x auth {}", b"x update q1", b"x publish",
+    b"x ping a\0", b"-x ping", b"x nope", b"x PING", b"x ping\r", b"x auth {}", b"x auth", b"x auth t",
+    b"x auth  t ", b"x auth --confirm t", b"x auth a b", b'x auth {"token": "t"}', b'x auth {"token": 5}',
+    b'x auth --confirm {"token": "t"}', b'x auth --nope {"token": "t"}', b"x update q1", b"x publish",
     b"x publish ", b"x publish  e1 d", b"x publish --confirm", b"x publish --nope e1", b"x publish - d",
     b"x publish {e1 d", b"x publish e1,retry=1 d", b"x publish e1,retry= d", b"x publish e\r1 d",
     b"x publish --confirm --confirm e1", b"x publish --once= e1 d", b"x publish --once", b"x publish --once e1",
@@ -176,7 +184,11 @@ BAD: list[bytes] = [
     b"c1 consume q1 --prefetch=x", b"c1 consume q1 --prefetch=1.5", b"c1 consume q1 --manual-ack=1",
     b"c1 consume q1 --delete-queue-when-unused=", b"c1 consume q1 --delete-queue-when-unused=-1",
     b"c1 consume q1 --delete-queue-when-unused=nan", b"c1 consume q1 --delete-queue-when-unused=inf",
-    b"c1 consume q1 --remove e1", b"c1 consume q1 e1,retry=5", b"c1 consume q\r1", b"  c1 consume q1",
+    b"c1 consume q1 --max-length", b"c1 consume q1 --max-length=-1", b"x rebind q1 --max-bytes=x e1",
+    b"x rebind q1 --overflow", b"x rebind q1 --overflow= e1", b"x rebind q1 --overflow=drop e1",
+    b"x subscribe q1 e1 --max-length=2 --prefetch=2", b"x publish --max-length=2 e1 d",
+    b'c1 recv --overflow=x {"queue": "q1", "pattern": {}}', b"c1 consume q1 --remove e1",
+    b"c1 consume q1 e1,retry=5", b"c1 consume q\r1", b"  c1 consume q1",
     b"c1 consume  q1   e1  --confirm ", b"x rebind", b"x rebind q1 --manual-ack", b"x rebind q1 --add=e1",
     b"x rebind q1 --add e1 --add e2 --confirm --confirm", b"x subscribe q1", b"x subscribe",
     b"x subscribe q1 --add e1", b"x ack", b"x ack c1", b"x ack c1 m1 m2", b"x ack c1 m1 --all",

@@ -28,6 +28,8 @@ FIRST_JOINS = st.sampled_from([b"c1", b"c2"]).flatmap(
             consumer_id + b" consume q1 e1 --manual-ack --prefetch=2",
             consumer_id + b" consume q1 e1 --delete-queue-when-unused=1",
             consumer_id + b" consume q2 e1 a.x",
+            consumer_id + b" consume q2 e1 --manual-ack --prefetch=1 --max-length=3",
+            consumer_id + b" consume q2 e1 --manual-ack --prefetch=1 --max-bytes=100 --overflow=drop-oldest",
             consumer_id + b' recv {"queue": "q1", "pattern": {}, "manual_ack": true}',
         ]
     )

@@ -10,9 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.broker import LOGGED_ONE_BY_ONE
 from mqks.broker.client import Client
+from mqks.broker.mistakes import LOGGED_BYTES, LOGGED_LINES, LOGGED_ONE_BY_ONE
 from tests.broker.driver import PEER
+from tests.broker.on_disk import OnDisk
 
 RECORD = re.compile(r"error ([0-9]{20}[0-9a-zA-Z]{4}) client=(\S+) reason=(.+?) line=(.+?)")
 RECORD_OR_COUNT = re.compile(
@@ -106,19 +107,18 @@ def test_log_line_is_short_and_printable_whatever_the_mistake(flooded: Flooded, 
     assert found[2] == PEER
     assert logged.isascii() and logged.isprintable()
     assert "internal error" not in logged
-    shown = ascii(line[:1024].decode("utf-8", "backslashreplace"))
-    assert logged.endswith(f" line={shown}"), "the line is cut at 1 KiB"
-    assert len(logged) < len(shown) + 2048, "and so is the reason"
+    shown = ascii(line[:200].decode("utf-8", "backslashreplace"))
+    assert logged.endswith(f" line={shown}"), "the line is cut"
+    assert len(logged) < len(shown) + 1536, "and so is the reason"
 
 
-def test_line_of_1_kib_is_shown_whole(flooded: Flooded) -> None:
-    flooded.error_ids(b"x " + b"y" * 1022)
+def test_line_of_200_bytes_is_shown_whole(flooded: Flooded) -> None:
+    flooded.error_ids(b"x " + b"y" * 198)
     flooded.now += 1
-    flooded.error_ids(b"x " + b"y" * 1023)
+    flooded.error_ids(b"x " + b"y" * 199)
     whole, cut = flooded.logged()
-    assert whole.endswith("y" * 1022 + "'")
-    assert cut.endswith("y" * 1022 + "'")
-    assert len(whole) == len(cut)
+    assert whole.endswith("line='x " + "y" * 198 + "'")
+    assert cut.endswith("line='x " + "y" * 198 + "'")
 
 
 # ---- Many
@@ -152,6 +152,36 @@ def test_beyond_them_those_of_one_second_and_reason_share_an_id(flooded: Flooded
     assert flooded.broker.errors == 2003
 
 
+def test_the_count_comes_also_if_the_client_makes_no_more_mistakes(flooded: Flooded) -> None:
+    flooded.error_ids(*[b"x nope"] * 100)
+    flooded.now += 0.3
+    flooded.broker.tick()
+    assert len(flooded.logged()) == LOGGED_ONE_BY_ONE, "the second is not over"
+    flooded.now += 0.7
+    flooded.broker.tick()
+    (count,) = flooded.logged(RECORD_OR_COUNT)
+    assert f"client={PEER} " in count
+    assert count.endswith(f"was met {100 - LOGGED_ONE_BY_ONE} times more in that second")
+    flooded.broker.disconnect(flooded.client)
+    flooded.broker.close()
+    assert flooded.logged() == [], "it is not told again"
+
+
+def test_a_second_that_has_begun_is_not_told_with_the_one_before(flooded: Flooded) -> None:
+    flooded.error_ids(*[b"x nope"] * 100)
+    flooded.now += 0.6
+    flooded.error_ids(*[b"x nope"] * 200)
+    flooded.now += 0.4  # a second after the first, within the next
+    flooded.broker.tick()
+    assert len(flooded.logged(RECORD_OR_COUNT)) == LOGGED_ONE_BY_ONE + 1 + LOGGED_ONE_BY_ONE
+    flooded.error_ids(*[b"x nope"] * 5)
+    assert flooded.logged() == []
+    flooded.now += 1
+    flooded.broker.tick()
+    (count,) = flooded.logged(RECORD_OR_COUNT)
+    assert count.endswith(f"was met {205 - LOGGED_ONE_BY_ONE} times more in that second")
+
+
 def test_a_client_that_goes_leaves_the_count_in_the_log(flooded: Flooded) -> None:
     other = flooded.broker.connect("192.0.2.1:7")
     flooded.error_ids(*[b"x nope"] * 100, client=other)
@@ -159,6 +189,15 @@ def test_a_client_that_goes_leaves_the_count_in_the_log(flooded: Flooded) -> Non
     flooded.broker.disconnect(other)
     (count,) = flooded.logged(RECORD_OR_COUNT)
     assert "client=192.0.2.1:7 " in count
+    assert count.endswith(f"was met {100 - LOGGED_ONE_BY_ONE} times more in that second")
+
+
+def test_a_client_that_goes_after_the_end_is_told_of_once(flooded: Flooded) -> None:
+    flooded.error_ids(*[b"x nope"] * 100)
+    flooded.logged()
+    flooded.broker.close()
+    flooded.broker.disconnect(flooded.client)
+    (count,) = flooded.logged(RECORD_OR_COUNT)
     assert count.endswith(f"was met {100 - LOGGED_ONE_BY_ONE} times more in that second")
 
 
@@ -204,3 +243,134 @@ def test_refused_publishes_are_one_mistake(caplog: pytest.LogCaptureFixture) -> 
         assert record.getMessage().startswith(f"error {error_id.decode()} ")
         assert "--max-memory" in record.getMessage()
     assert broker.queues[b"q1"].ready_count == 1
+
+
+# ---- Crowds
+
+
+def test_a_crowd_shares_ids_and_is_counted(flooded: Flooded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many connections with a mistake each would fill the log as one with many would."""
+    monkeypatch.setattr("mqks.broker.mistakes.LOGGED_LINES", 20)
+    crowd = [flooded.broker.connect(f"192.0.2.1:{port}") for port in range(1, 101)]
+    ids = {flooded.error_ids(b"x nope", client=one)[0] for one in crowd}
+    logged = flooded.logged()
+    assert len(ids) == len(logged) == 20 + 1, "and one that speaks for the others"
+    assert all(any(error_id.decode() in line for line in logged) for error_id in ids)
+    flooded.now += 1
+    flooded.broker.tick()
+    (count,) = [entry.getMessage() for entry in flooded.caplog.records]
+    assert count.endswith(" reason='unknown action' was met 79 times more in that second")
+    flooded.caplog.clear()
+    flooded.error_ids(b"x nope", client=crowd[0])
+    (line,) = flooded.logged()
+    assert "client=192.0.2.1:1 " in line, "in the next second all is as before"
+
+
+def test_all_together_fill_some_bytes_of_the_log_and_not_more(flooded: Flooded) -> None:
+    crowd = [flooded.broker.connect(f"192.0.2.1:{port}") for port in range(1, 201)]
+    for one in crowd:
+        for mistake in (b"x " + NO_UTF8, b"x consume q --" + NO_UTF8, b"x publish {" + NO_UTF8):
+            flooded.error_ids(*[mistake] * 12, client=one)
+    logged = flooded.logged()
+    assert sum(map(len, logged)) < LOGGED_BYTES + 5000
+    assert len(logged) < LOGGED_LINES, "they are long"
+    flooded.now += 1
+    flooded.broker.tick()
+    counted = [int(message.split()[-6]) for entry in flooded.caplog.records if (message := entry.getMessage())]
+    assert len(logged) + sum(counted) == flooded.broker.errors == 200 * 3 * 12, "none is forgotten"
+
+
+def test_a_first_mistake_has_its_own_line_in_the_flood_of_others(flooded: Flooded) -> None:
+    honest = flooded.broker.connect("192.0.2.9:9")
+    crowd = [flooded.broker.connect(f"192.0.2.1:{port}") for port in range(1, 31)]
+    for one in crowd:
+        flooded.error_ids(b"x nope", client=one)
+    flooded.now += 1
+    for one in crowd:
+        flooded.error_ids(*[b"x nope"] * 100, client=one)
+    assert len(flooded.logged()) == 30 + LOGGED_LINES // 2 + 1
+    (error_id,) = flooded.error_ids(b"x consume", client=honest)
+    (line,) = flooded.logged()
+    assert error_id.decode() in line and "client=192.0.2.9:9 " in line
+
+
+def test_who_has_a_line_shares_its_own_id_when_there_is_no_more_room(flooded: Flooded) -> None:
+    others = [flooded.broker.connect(f"192.0.2.1:{port}") for port in range(LOGGED_LINES)]
+    (first,) = flooded.error_ids(b"x nope")
+    shared = {flooded.error_ids(b"x nope", client=one)[0] for one in others}
+    assert len(shared) == LOGGED_LINES
+    assert flooded.error_ids(b"x nope") == [first]
+
+
+def test_who_is_turned_away_is_named_and_the_others_are_counted(flooded: Flooded) -> None:
+    broker = flooded.broker
+    too_many = broker.limits.reached("max_connections")
+    ids = [broker.refuse(f"192.0.2.1:{port}", too_many) for port in range(1, 101)]
+    assert len(set(ids)) == LOGGED_ONE_BY_ONE
+    logged = [entry.getMessage() for entry in flooded.caplog.records]
+    reason = "reason='--max-connections is reached'"
+    assert logged == [
+        f"error {error_id.decode()} client=192.0.2.1:{port} {reason}"
+        for port, error_id in enumerate(ids[:LOGGED_ONE_BY_ONE], 1)
+    ]
+    flooded.broker.close()  # nothing is lost at the end
+    flooded.broker.close()  # nor told twice
+    (count,) = (entry.getMessage() for entry in flooded.caplog.records[LOGGED_ONE_BY_ONE:])
+    assert count == f"error {ids[-1].decode()} {reason} was met {100 - LOGGED_ONE_BY_ONE} times more in that second"
+    assert flooded.broker.refused == 100
+
+
+def test_a_fault_of_the_broker_is_one_record_with_its_id(flooded: Flooded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqks.broker.broker.find", lambda *_: 1 / 0)
+    (error_id,) = flooded.error_ids(b"x ping")
+    (entry,) = flooded.caplog.records
+    assert entry.levelno == logging.ERROR and entry.exc_info
+    assert error_id.decode() in entry.getMessage() and "ZeroDivisionError" in entry.getMessage()
+
+
+def test_a_fault_of_the_broker_is_told_in_the_flood_of_clients_too(
+    flooded: Flooded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for port in range(2 * LOGGED_LINES):
+        flooded.error_ids(b"x nope", client=flooded.broker.connect(f"192.0.2.1:{port}"))
+    flooded.caplog.clear()
+    monkeypatch.setattr("mqks.broker.broker.find", lambda *_: 1 / 0)
+    ids = flooded.error_ids(*[b"x ping"] * 50)
+    assert len(set(ids)) == len(flooded.caplog.records) == LOGGED_ONE_BY_ONE
+    assert ids[0].decode() in flooded.caplog.records[0].getMessage()
+
+
+# ---- Every error counts
+
+
+def test_requests_that_waited_for_a_disk_that_failed_are_errors(caplog: pytest.LogCaptureFixture) -> None:
+    on_disk = OnDisk()
+    client = on_disk.connect()
+    assert on_disk.say(client, b"m1 publish --confirm e1 d", b"m2 publish --confirm e1 d") == []
+    on_disk.broker.refuse_held("the disk is full")
+    replies = on_disk.said(client)
+    assert [reply.split()[:2] for reply in replies] == [[b"m1", b"error"], [b"m2", b"error"]]
+    assert on_disk.broker.errors == 2
+    (entry,) = caplog.records
+    assert entry.levelno == logging.ERROR and replies[0].split()[2].decode() in entry.getMessage()
+
+
+def test_a_damaged_journal_met_by_history_is_an_error_of_the_broker(caplog: pytest.LogCaptureFixture) -> None:
+    on_disk = OnDisk()
+    client = on_disk.connect()
+    on_disk.say(client, b"m1 publish --confirm e1 d")
+    on_disk.work()
+    on_disk.wait(1.0)
+    [inode] = [inode for name, inode in on_disk.disk.entries.items() if name.startswith("journal/")]
+    inode.data[inode.data.index(b"m1 publish")] ^= 1
+    on_disk.said(client)
+    on_disk.say(client, b"h1 history earliest")
+    on_disk.work()
+    (reply,) = on_disk.said(client)
+    assert reply.startswith(b"h1 error ")
+    assert on_disk.broker.errors == 1
+    (entry,) = caplog.records
+    assert entry.levelno == logging.ERROR
+    told = entry.getMessage()
+    assert told.startswith(f"error {reply.split()[2].decode()} client=127.0.0.1:1 reason='the journal is damaged: run ")
+    assert re.search(r"at position \d+' history='h1' position=\d+\Z", told)

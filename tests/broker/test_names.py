@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqks.broker import Broker
+from mqks.broker.limits import Limits
 from mqks.names import Mask, is_event, is_name
 from tests.broker.driver import PEER
 
@@ -103,7 +104,7 @@ def test_slow_masks_are_not_slow(mask: bytes, event: bytes, matches: bool) -> No
 )
 def test_a_line_full_of_masks_on_a_queue_full_of_events(masks: bytes) -> None:
     """About as much of both as fits into a line. It may be refused; but it must not take minutes."""
-    broker = Broker()
+    broker = Broker(limits=Limits(max_events=100_000))
     client = broker.connect(PEER)
     events = b" ".join(b"%d.a" % n for n in range(100_000))
     broker.feed(client, b"s subscribe --confirm q1 " + events + b"\n")

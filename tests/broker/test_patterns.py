@@ -5,6 +5,7 @@ match. Also patterns and events nested as deeply as a line allows.
 """
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mqks.broker import Broker
 from mqks.broker.errors import BadRequest
 from mqks.broker.patterns import Pattern, PatternIndex
 from tests.broker.driver import PEER
+from tests.broker.on_disk import OnDisk
 
 Object = dict[str, Any]
 
@@ -151,6 +153,25 @@ def nested(depth: int, kind: str) -> str:
 # Around 950 the interpreter gives up: earlier or later, by how deep the stack is already, so all of them are tried.
 DEPTHS = [1, 100, 300, 400, 500, 600, 700, 900, *range(930, 1000), 5000, 100_000]
 KINDS = pytest.mark.parametrize("kind", ["list", "object"])
+
+
+@KINDS
+def test_what_was_taken_is_understood_again_at_a_start_however_deep_the_stack_is_there(kind: str) -> None:
+    """A start that fails by what a client could send would be a start that fails for ever."""
+    durable = OnDisk()
+    client = durable.connect()
+    durable.say(client, b'r recv {"queue": "q1", "pattern": {}, "delete_queue_when_unused": false}')
+    durable.say(client, b'd delete_receiver {"receiver_id": "r"}')
+    for depth in DEPTHS:
+        durable.say(client, f's send {{"a": {nested(depth, kind)}}}'.encode())
+    durable.work()
+    taken = durable.queue().ready_count
+
+    def start(frames: int) -> None:
+        return start(frames - 1) if frames else durable.crash()
+
+    start(sys.getrecursionlimit() // 4)
+    assert durable.queue().ready_count == taken > 0
 
 
 def test_pattern_nested_too_deeply_is_refused() -> None:

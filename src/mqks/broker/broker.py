@@ -11,30 +11,32 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from mqks.broker.access import EVERYTHING, Rights
 from mqks.broker.actions import find
 from mqks.broker.bridge import render
-from mqks.broker.client import Client, Flood
+from mqks.broker.client import Client
 from mqks.broker.durable import Durable
-from mqks.broker.errors import BadRequest, show
+from mqks.broker.entrance import SAY_WHO, Entrance
+from mqks.broker.errors import BadRequest, Fault, show
 from mqks.broker.history import Histories
+from mqks.broker.limits import Limits
 from mqks.broker.once import Dedup
 from mqks.broker.queue import Queue
 from mqks.core.hub import Core
 from mqks.core.parts import Connection
+from mqks.core.parts import Queue as CoreQueue
 from mqks.dtid import Dtids
 from mqks.journal.disk import Disk
 from mqks.journal.journal import Options
+from mqks.logs import Entry
 from mqks.names import is_name
 
 log = logging.getLogger(__name__)
 
-FLAWS = {
-    1: "the line is longer than --max-line",
-    2: "the line has a TAB or NUL character",
-    3: "out of memory for a long line: --max-memory is reached",
-}
-SHOWN_OF_A_LINE = 1024
-LOGGED_ONE_BY_ONE = 10  # of one mistake, on one connection, in one second
+SHORT_LINES = "until a client has said who it is, its lines have at most 4096 bytes"
+NO_HTTP = "this is not HTTP; the dashboard has a port of its own"
+HTTP_METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"PRI")
+LIMITS_OF_LINES = {1: "max_line", 3: "max_memory"}  # by the core's flaw; the other one is a character
 
 
 class Broker(Durable):
@@ -50,11 +52,13 @@ class Broker(Durable):
         dedup_window: float = 3600.0,
         dedup_count: int = 1_000_000,
         dedup_part_bits: int = 11,
+        limits: Limits | None = None,
         disk: Disk | None = None,
+        insecure: bool = False,
         **options: Any,
     ) -> None:
         """With a disk, `recover` comes first; the options are those of the journal."""
-        rng = random.Random(secrets.randbits(64) if seed is None else seed)
+        rng = random.Random(secrets.randbits(64) if seed is None else seed)  # nosec B311  # ids need not be secret
         core = Core(
             self,
             max_line=max_line,
@@ -68,15 +72,19 @@ class Broker(Durable):
             dedup_count,
             dedup_part_bits,
         )
-        super().__init__(core, clock, wall, Dtids(wall, rng), disk, Options(**options), dedup)
+        super().__init__(core, clock, wall, Dtids(wall, rng), disk, Options(**options), dedup, limits or Limits())
         self.histories = Histories(self)
+        self.entrance = Entrance(self, insecure=insecure)
 
     # ── the door ──
 
-    def connect(self, peer: str, fd: int = -1) -> Client:
-        client = Client(peer)
+    def connect(self, peer: str, fd: int = -1, *, inside: bool = False, rights: Rights = EVERYTHING) -> Client:
+        """One who comes by a socket, or from inside this process: that one is served alike, with these rights, but is
+        in no figures."""
+        client = Client(peer, self.timers.clock(), inside=inside)
         self.core.attach(client, fd)
-        self.clients[client] = None
+        self.welcome(client)
+        self.entrance.greet(client, rights)
         return client
 
     def feed(self, client: Client, data: bytes) -> None:
@@ -94,8 +102,7 @@ class Broker(Durable):
 
     def pump(self) -> None:
         """Those who read history and have taken what they were sent get more."""
-        if roomy := self.core.take_roomy():
-            self.histories.pump(roomy)
+        self.histories.pump(self.core.take_roomy())
 
     def sent(self, client: Client, size: int) -> None:
         """So many bytes of what was pending have left."""
@@ -105,14 +112,34 @@ class Broker(Durable):
         for consumer in list((client.consumers or {}).values()):
             self.leave(consumer, disconnected=True)
         self.histories.forget(client)
-        for reason, flood in (client.floods or {}).items():
-            self._end_flood(client, reason, flood)
+        self.mistakes.forget(client)
+        self.entrance.forget(client)
         if client.unfinished:
-            log.info(
-                "client %s went in the middle of a line: %d bytes of it are dropped", client.peer, client.unfinished
-            )
+            said = "client {client} went in the middle of a line: {bytes} bytes of it are dropped"
+            log.info(Entry(said, client=client.peer, bytes=client.unfinished))
+        if client.unheard and not client.stranger:
+            said = "client {client} went while it was not heard: {bytes} bytes that it had sent are dropped"
+            log.warning(Entry(said, client=client.peer, bytes=client.unheard))
         self.core.detach(client)
-        del self.clients[client]
+        self.farewell(client)
+
+    def refuse(self, peer: str, bad: BadRequest) -> bytes:
+        """Somebody is turned away; answers the error_id to tell."""
+        self.refused += 1
+        return self.mistakes.refused(peer, bad)
+
+    def overdue(self) -> list[Client]:
+        """Those who keep the broker waiting for too long; they have been told, and are to be cut off."""
+        found = self.pace.overdue(self.clients)
+        for client in found:
+            error_id = self.mistakes.made(client, self.limits.reached("line_timeout"), bytes=client.unfinished)
+            self.core.say(client, b"- error %s\n" % error_id)
+        return found
+
+    def close(self) -> None:
+        self.mistakes.tell_rest()
+        self.overflow.tell_rest()
+        super().close()
 
     def tick(self) -> None:
         self.timers.run_due()
@@ -123,13 +150,19 @@ class Broker(Durable):
         assert isinstance(connection, Client)
         request_id, space, rest = line.partition(b" ")
         try:
+            if speaks_http(line):
+                self.entrance.cut_short(connection)
+                request_id = b"-"
+                raise BadRequest(NO_HTTP)
             if not is_name(request_id) or (flaw and len(request_id) >= self.core.max_line):
                 request_id = b"-"
             if flaw:
-                raise BadRequest(FLAWS[flaw])
+                raise self._flawed(connection, flaw)
             if request_id == b"-":
                 raise BadRequest("no legal request_id")
             name, _, data = rest.partition(b" ")
+            if connection.stranger and name != b"auth":
+                raise BadRequest(SAY_WHO)
             action = find(name, data)
             if action is None:
                 raise BadRequest("unknown action", show(name)) if space else BadRequest("no action")
@@ -137,47 +170,52 @@ class Broker(Durable):
         except BadRequest as bad:
             self._fail(connection, request_id, line, bad)
         except Exception as unforeseen:
-            log.exception("a request met a fault in the broker itself")
-            self._fail(connection, request_id, line, BadRequest("internal error", repr(unforeseen)))
+            self._fail(connection, request_id, line, Fault.unforeseen(unforeseen))
+
+    def _flawed(self, client: Client, flaw: int) -> BadRequest:
+        limit = LIMITS_OF_LINES.get(flaw)
+        if limit is None:
+            return BadRequest("the line has a TAB or NUL character")
+        bad = self.limits.reached(limit)
+        return BadRequest(SHORT_LINES) if client.stranger and limit == "max_line" else bad
+
+    def spent(self, connection: Connection) -> None:
+        """It has sent so many lines: see `--max-rate`."""
+        assert isinstance(connection, Client)
+        self.pace.spent(connection)
 
     @staticmethod
     def render(line: bytes, dialect: int, retry: int) -> bytes:
         return render(line, dialect, retry)
 
     def inspect(self, event: bytes, data: bytes) -> list[Queue]:
+        take = self.listeners.get(event)
+        if take is not None:
+            try:
+                take(data)
+            except Exception:  # whoever published has no part in it
+                log.exception("a message of an event that the broker itself listens to could not be taken")
         return self.exchange.inspect(event, data)
 
-    def _fail(self, client: Client, request_id: bytes, line: bytes, bad: BadRequest) -> None:
-        """Tell the client an error_id and the log what it is; a flood of one mistake shares the last id logged."""
-        self.errors += 1
-        second = int(self.timers.clock())
-        if client.floods is None:
-            client.floods = {}
-        flood = client.floods.get(bad.reason)
-        if flood is None or flood.second != second:
-            self._end_flood(client, bad.reason, flood)
-            flood = client.floods[bad.reason] = Flood(second)
-        if flood.logged < LOGGED_ONE_BY_ONE:
-            flood.logged += 1
-            flood.error_id = self.new_dtid()
-            log.warning(
-                "error %s client=%s reason=%s line=%s",
-                flood.error_id.decode(),
-                client.peer,
-                ascii(str(bad)),
-                ascii(line[:SHOWN_OF_A_LINE].decode("utf-8", "backslashreplace")),
-            )
-        else:
-            flood.unlogged += 1
-        self.core.say(client, request_id + b" error " + flood.error_id + b"\n")
+    def wanting(self, event: bytes, data: bytes) -> list[Queue]:
+        return self.exchange.inspect(event, data)
 
-    @staticmethod
-    def _end_flood(client: Client, reason: str, flood: Flood | None) -> None:
-        if flood is not None and flood.unlogged:
-            log.warning(
-                "error %s client=%s reason=%s was met %d times more in that second",
-                flood.error_id.decode(),
-                client.peer,
-                ascii(reason),
-                flood.unlogged,
-            )
+    def overflowed(self, queue: CoreQueue) -> None:
+        assert isinstance(queue, Queue)
+        self.overflow.began(queue)
+
+    def _fail(self, client: Client, request_id: bytes, line: bytes, bad: BadRequest) -> None:
+        """Tell the client an error_id and the log what it is."""
+        error_id = self.mistakes.made_of_line(client, bad, line)
+        self.core.say(client, b"%s error %s\n" % (request_id, error_id))
+        if client.stranger:
+            self.entrance.put_off(client)
+
+
+def speaks_http(line: bytes) -> bool:
+    """A line that a browser begins with, and that no client of ours says: the first of a request, or its host. What
+    would follow is what some web page likes to send, and nobody on this host has meant it."""
+    first, _, rest = line.partition(b" ")
+    if first in HTTP_METHODS:
+        return rest.startswith((b"/", b"*", b"http://", b"https://"))
+    return first.lower() == b"host:"

@@ -1,8 +1,10 @@
-"""A client's connection as the broker's policy sees it: who it is, and which of its mistakes were logged lately."""
+"""A client's connection as the broker's policy sees it: who it is, since when, what it may do, when its budget of
+requests was last filled, and which of its mistakes were logged lately."""
 
 import ipaddress
 from dataclasses import dataclass
 
+from mqks.broker.access import NOTHING, Rights
 from mqks.core.parts import Connection
 
 
@@ -17,18 +19,35 @@ class Flood:
 
 
 class Client(Connection):
-    __slots__ = ("floods", "peer")
+    __slots__ = ("floods", "peer", "refilled", "rights", "since")
 
-    def __init__(self, peer: str) -> None:
+    def __init__(self, peer: str, since: float = 0.0, *, inside: bool = False) -> None:
         self.peer = peer
+        self.since = since  # by the broker's clock
+        self.refilled = since  # likewise
+        self.rights: Rights = NOTHING  # see Entrance
+        self.inside = inside  # one of this process's own: in no list, and not counted
         self.floods: dict[str, Flood] | None = None
 
-    @property
-    def is_local(self) -> bool:
-        host = self.peer.rpartition(":")[0].strip("[]").partition("%")[0]
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            return False
-        mapped = getattr(address, "ipv4_mapped", None)
-        return (mapped or address).is_loopback
+
+def is_loopback(peer: str) -> bool:
+    address = _address(peer)
+    return address is not None and address.is_loopback
+
+
+def origin(peer: str) -> str:
+    """Who counts as one: an address; of IPv6 a network of 64 bits, since who has one address there has them all."""
+    address = _address(peer)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
+    return peer if address is None else str(address)
+
+
+def _address(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Of "host:port", "[host]:port" or a host alone. One of IPv4 that came through a socket of IPv6 is one of IPv4."""
+    host = peer.rpartition(":")[0] if peer.count(":") == 1 or "]:" in peer else peer
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address

@@ -7,17 +7,21 @@ messages and from progress (core/keeping.pyx). Without a disk, all that would ke
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mqks.broker import jsons
 from mqks.broker.errors import BadRequest
+from mqks.broker.limits import Limits
+from mqks.broker.mistakes import Mistakes
 from mqks.broker.once import Dedup, Once
 from mqks.broker.operations import Operations
+from mqks.broker.overflow import Bounds
 from mqks.broker.patterns import Pattern
 from mqks.broker.queue import Queue
-from mqks.broker.words import seconds
+from mqks.broker.words import BOUNDS, seconds
 from mqks.core.hub import Core
 from mqks.core.parts import Consumer
 from mqks.dtid import Dtids
@@ -27,16 +31,20 @@ from mqks.journal.errors import JournalError
 from mqks.journal.format import Header, time_of
 from mqks.journal.index import Index
 from mqks.journal.journal import Journal, Options
-from mqks.journal.messages import take_once
+from mqks.journal.messages import is_message, take_once
 from mqks.journal.progress import Checkpoint, Kept, Since
 from mqks.journal.recovery import recover
 from mqks.journal.retention import Hold
 from mqks.journal.segments import Segments
+from mqks.logs import Entry
 
 if TYPE_CHECKING:
+    from mqks.broker.entrance import Entrance
     from mqks.broker.history import Histories
 
 log = logging.getLogger(__name__)
+
+GoingOn = Callable[[int, int], None]
 
 SAY_EVERY = 2.0  # seconds, while a start takes long
 MOST_HOLDS = 1000
@@ -47,6 +55,7 @@ STICKY = b"--sticky"
 
 class Durable(Operations):
     histories: Histories  # which the broker itself has; they need what is here
+    entrance: Entrance  # likewise
 
     def __init__(
         self,
@@ -57,11 +66,13 @@ class Durable(Operations):
         disk: Disk | None,
         options: Options,
         dedup: Dedup,
+        limits: Limits,
     ) -> None:
-        super().__init__(core, clock)
+        super().__init__(core, clock, limits)
         self.once = Once(core.seen, self.timers, wall, dedup)
         self.wall = wall
         self.new_dtid = new_dtid
+        self.mistakes = Mistakes(self.timers, new_dtid)
         self._disk = disk
         self._options = options
         self._holds: dict[str, Hold] = {}
@@ -76,10 +87,11 @@ class Durable(Operations):
 
     # ── start and stop ──
 
-    def recover(self, *, grace: float = 60.0, salvage: bool = False) -> None:
+    def recover(self, *, grace: float = 60.0, salvage: bool = False, going_on: GoingOn | None = None) -> None:
         """Make all what it was. JournalError: that cannot be done without losing what was confirmed.
 
         After the start a queue that goes when unused has at least `grace` seconds, so that its consumers can come back.
+        If it takes long, `going_on` is called from time to time with the bytes that are done and those there are.
         """
         if self._disk is None:
             return
@@ -96,7 +108,7 @@ class Durable(Operations):
             found.checkpoint.position,
             found.checkpoint.crc,
             self._replay_batch,
-            self._say_progress(),
+            self._say_progress(going_on),
             salvage,
         )
         segments.make_safe(max(journaled.synced, found.checkpoint.position))
@@ -119,7 +131,10 @@ class Durable(Operations):
         position = max(journaled.position, known + 1 if known else 0)
         self._open(segments, index, position, journaled.crc if position == journaled.position else 0, found.last + 1)
         for queue in list(self.queues.values()):
+            self.overflow.apply(queue, queue.bounds, at_any_cost=True)
             self.watch_unused(queue, at_least=grace)
+        if self.broken:
+            raise JournalError(self.broken)
 
     def _check_held(self, segments: Segments, salvage: bool) -> None:
         """Queues hold messages: are the files there?"""
@@ -133,7 +148,8 @@ class Durable(Operations):
                             "the missing file back, or start with --salvage"
                         )
                     segments.give_up(start, end)
-                    log.warning("positions %d to %d are lost: the journal has no file with them", start, end)
+                    said = "positions {start} to {end} are lost: the journal has no file with them"
+                    log.warning(Entry(said, start=start, end=end))
 
     def _restore_checkpoint(self, checkpoint: Checkpoint, index: Index, salvage: bool) -> None:
         """The queues as they were then. What is in them comes when all else is known."""
@@ -146,14 +162,17 @@ class Durable(Operations):
         self._kept = {kept.birth: kept.snapshot for kept in checkpoint.queues}
         self.once.restore(checkpoint.key, checkpoint.seen, index, salvage)
 
-    def _say_progress(self) -> Callable[[int, int], None]:
+    def _say_progress(self, going_on: GoingOn | None) -> GoingOn:
         said = self.timers.clock()
 
         def say(done: int, total: int) -> None:
             nonlocal said
             if self.timers.clock() - said >= SAY_EVERY:
                 said = self.timers.clock()
-                log.info("reading the journal: %d %% of %d MB", 100 * done // max(total, 1), total >> 20)
+                percent = 100 * done // max(total, 1)
+                log.info(Entry("reading the journal: {percent} % of {total} MB", percent=percent, total=total >> 20))
+                if going_on:
+                    going_on(done, total)
 
         return say
 
@@ -264,12 +283,27 @@ class Durable(Operations):
         """Replies that waited for the disk will never be true: errors go out instead."""
         held = self.core.take_held()
         if held:
-            error_id = self.new_dtid()
-            count = sum(replies.count(b"\n") for _, replies in held)
-            log.error("error %s reason=%s: %d requests waited for the disk", error_id.decode(), ascii(reason), count)
+            error_id = self.mistakes.unkept(reason, sum(replies.count(b"\n") for _, replies in held))
             for client, replies in held:
                 for reply in replies.splitlines():
                     self.core.say(client, b"%s error %s\n" % (reply.split(b" ", 1)[0], error_id))
+
+    # ── messages to look at ──
+
+    def lines(self, positions: list[int], most: int = sys.maxsize) -> dict[int, tuple[bytes, int]]:
+        """The messages that begin at these positions, as the log has them, without newline: those in memory. Of each
+        `most` bytes, and how many it really has. One whose id alone fills these bytes is left out."""
+        found = ((position, self.core.line_at(position, most)) for position in positions)
+        return {position: line for position, line in found if line is not None and is_message(line[0])}
+
+    def read_lines(self, positions: list[int], most: int = sys.maxsize) -> dict[int, tuple[bytes, int]]:
+        """Those in the journal's files, likewise. This waits for the disk: any thread may call it."""
+        found = self.journal.segments.lines_at(positions, most) if self.journal else {}
+        return {position: line for position, line in found.items() if is_message(line[0])}
+
+    def time_of(self, position: int) -> float | None:
+        """When the message came, in seconds since 1970, as the journal tells it: a small read of a file."""
+        return self.journal.segments.time_at(position) if self.journal else None
 
     # ── what the core asks for ──
 
@@ -280,6 +314,13 @@ class Durable(Operations):
     def bring_back(self, place: int, count: int) -> bytes | None:
         return self.journal.bring_back(place, count) if self.journal else self._index.bring_back(place, count)
 
+    def look_at(self, place: int, count: int) -> bytes | None:
+        """A part of a long queue, to be seen only: what is wrong with it matters when it is brought back."""
+        try:
+            return self._index.read(place, count)
+        except (OSError, JournalError):
+            return None
+
     def grew(self) -> None:
         """There is more of the journal to see."""
         self.histories.grew()
@@ -287,6 +328,9 @@ class Durable(Operations):
     def load(self, start: int, size: int) -> None:
         assert self.journal
         self.journal.load(start, size)
+
+    def read_now(self, start: int, size: int) -> bytes | None:
+        return self.journal.read_now(start, size) if self.journal else None
 
     def lost(self, queue: Queue) -> None:
         """The disk no longer has this message, which a salvage gave up. They are many at a time: told together."""
@@ -296,21 +340,23 @@ class Durable(Operations):
 
     def _say_lost(self) -> None:
         for name, count in self._lost.items():
-            log.error(
-                "messages of queue %s that are lost, since the journal lacks them: %d",
-                ascii(name.decode("utf-8", "replace")),
-                count,
-            )
+            said = "messages of queue {queue!a} that are lost, since the journal lacks them: {messages}"
+            log.error(Entry(said, queue=name, messages=count))
         self._lost.clear()
 
     # ── coming back ──
 
     def _replay_batch(self, header: Header, batch: memoryview) -> None:
-        self.core.replay(header.position, bytes(batch), time_of(header.dtid).timestamp())
+        try:
+            self.core.replay(header.position, bytes(batch), time_of(header.dtid).timestamp())
+        except (ValueError, BadRequest) as error:
+            raise JournalError(
+                f"the batch at position {header.position} is whole, but has a line that no mqksd has written: {error}"
+            ) from error
 
     def replay(self, position: int, line: bytes) -> Sequence[Queue]:
         """A line of the journal that is no publish; answers the queues that it goes to."""
-        _, action, rest = line.split(b" ", 2)
+        _, action, rest = [*line.split(b" ", 2), b"", b""][:3]
         if action == b"send":
             return self.exchange.queues_for(jsons.loads(take_once(rest)[1]))
         if action == b"rebind":
@@ -341,3 +387,4 @@ class Durable(Operations):
         self.exchange.set_pattern(queue, Pattern(jsons.loads(pattern)) if pattern else None)
         queue.unused = None if UNUSED not in flags else seconds(flags[UNUSED] or None)
         queue.unused_is_sticky = STICKY in flags
+        queue.bounds = Bounds().changed({flag: BOUNDS[flag](value) for flag, value in flags.items() if flag in BOUNDS})

@@ -14,6 +14,12 @@ from mqks.core.hub import Core
 EVENT_COST = 400  # bytes of memory for a subscription, beside its name; measured, and rounded up
 
 
+def named(pattern: Pattern | None) -> set[bytes]:
+    """The event that a pattern names, if it does."""
+    name = event_name(pattern.content) if pattern else b""
+    return {name} if name else set()
+
+
 class Exchange:
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -66,6 +72,10 @@ class Exchange:
         queues = self._patterns.wanting(content)
         name = event_name(content)
         return queues + self._core.events.queues(name) if name else queues
+
+    def count(self, content: dict[str, Any]) -> None:
+        """A SEVX event was taken."""
+        self._core.events.count(event_name(content))
 
     def inspect(self, event: bytes, data: bytes) -> list[Queue]:
         """The queues whose patterns match an MQKS message, for events where one looks into the data."""

@@ -3,9 +3,11 @@
 A stream reads a piece of the journal in the background, answers it, and goes on when its client has taken the replies:
 so a slow reader costs one piece of memory. Only what is safely on disk is shown (with --fsync=always), in whole batches
 whose checksums are right. Without a journal a stream shows what is still in memory.
+
+Who asks for what hardly occurs has much looked at for few replies. So streams take turns, a slice at a time, and a turn
+of the broker has room for so much of it, whatever the number of streams: the rest is looked at in the turns after it.
 """
 
-import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,16 +16,19 @@ from datetime import datetime
 from mqks.broker.bridge import name_in
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
-from mqks.broker.errors import BadRequest
+from mqks.broker.errors import BadRequest, Fault
+from mqks.broker.mistakes import SHOWN_OF_A_LINE
 from mqks.core.history import answers
 from mqks.core.keeping import first_bad
 from mqks.core.parts import Connection
 from mqks.journal.format import FIRST_LINE_ROOM, HEADER_SIZE, dtid_floor, parse_header, parse_segment_line
 from mqks.journal.journal import Journal
 
-log = logging.getLogger(__name__)
-
 PIECE = 256 * 1024
+SLICE = 8 * 1024  # bytes of a piece that are looked at before another stream has its turn
+MOST_LOOKED = 1024 * 1024  # bytes that are looked at in one turn of the broker, for all streams
+LONGEST_LOOK = 0.004  # seconds after which it is enough too
+PAUSE = 0.001  # seconds until the next turn at the latest
 NO_END = (1 << 63) - 1
 MOST_STREAMS = 16  # on one connection
 LOOK_AGAIN = 0.05  # seconds, for those who follow a log in memory
@@ -45,7 +50,8 @@ class Stream:
     size: int = PIECE  # of that
     busy: bool = False  # it is being read
     piece: tuple[int, bytes] | None = None  # what has been read, whole batches: its position, and its text
-    rest: tuple[int, bytes] | None = None  # of a piece whose replies are very many bytes
+    text: tuple[int, bytes, int] | None = None  # the piece that is being answered, and how much of it was
+    fault: BadRequest | None = None  # why nothing can be read after that
 
 
 class Histories:
@@ -55,6 +61,8 @@ class Histories:
         self._broker = broker
         self._streams: dict[Client, list[Stream]] = {}
         self._followers: dict[Stream, None] = {}
+        self._left = 0  # bytes that may be looked at in this turn
+        self._waiting: dict[Stream, None] = {}  # for their turn to look at what was read, in this order
 
     # ── where it begins and ends ──
 
@@ -78,7 +86,7 @@ class Histories:
         if where == b"latest":
             return self.visible
         if where.isdigit():
-            position = int(where)
+            position = int(where.lstrip(b"0")[:20] or b"0")  # Python would not read any number of digits
             if position < self.earliest:
                 raise BadRequest("this position is gone", f"the journal begins at {self.earliest}")
             if position > self.visible:
@@ -155,13 +163,19 @@ class Histories:
     def forget(self, client: Client) -> None:
         for stream in self._streams.pop(client, ()):
             self._followers.pop(stream, None)
+            self._waiting.pop(stream, None)
+
+    def is_reading(self, client: Client) -> bool:
+        return bool(self._streams.get(client))
 
     def pump(self, roomy: list[Connection]) -> None:
-        """These clients have taken what they were sent."""
+        """A turn of the broker: these clients have taken what they were sent."""
         for client in roomy:
             assert isinstance(client, Client)
             for stream in list(self._streams.get(client, ())):
                 self._go_on(stream)
+        if self._waiting:
+            self._look_at_some()
 
     def grew(self) -> None:
         """There is more to see."""
@@ -171,30 +185,28 @@ class Histories:
                 self._go_on(stream)
 
     def _go_on(self, stream: Stream) -> None:
+        self._guard(stream, self._step)
+
+    def _guard(self, stream: Stream, step: Callable[[Stream], None]) -> None:
         try:
-            self._step(stream)
+            if not stream.client.gone and self._is_open(stream):
+                step(stream)
         except BadRequest as gone:
-            self._fail(stream, str(gone))
+            self._fail(stream, gone)
         except Exception as error:  # one history must not end all
-            log.exception("a history met a fault in the broker itself")
-            self._fail(stream, repr(error))
+            self._fail(stream, Fault.unforeseen(error))
 
     def _step(self, stream: Stream) -> None:
-        """Answer what has been read, if the client has room, and read the next piece meanwhile."""
-        client = stream.client
-        while not client.gone and self._is_open(stream):
-            if client.pending_size >= self._broker.core.high_water:
-                client.reads_history = True
-                return
-            if stream.rest is not None:
-                (position, data), stream.rest = stream.rest, None
-                self._answer(stream, position, data)
-            elif stream.piece is not None:
-                (position, data), stream.piece = stream.piece, None
-                self._read_on(stream)
-                self._answer(stream, position, data)
+        """If there is something to look at, wait for a turn to do so; if not, read it, or end."""
+        while stream.text is None:
+            if stream.piece is not None:
+                stream.text, stream.piece = (*stream.piece, 0), None
+                if self._broker.journal is not None:
+                    self._read_on(stream)  # the next one meanwhile
             elif stream.busy:
                 return
+            elif stream.fault is not None:
+                raise stream.fault
             elif stream.position < min(self.visible, stream.stop):
                 self._read_on(stream)
             elif stream.follow and stream.position < stream.stop:
@@ -204,13 +216,55 @@ class Histories:
                 return
             else:
                 self._end(stream)
+                return
+        self._waiting[stream] = None
+        if not self._broker.timers.is_set("history"):
+            self._come_back(0.0)
+
+    def _come_back(self, pause: float = PAUSE) -> None:
+        """Have a turn soon, though nobody may send anything: it is turns that look at something."""
+        if self._waiting:
+            self._broker.timers.set("history", pause, self._come_back)
+        else:
+            self._broker.timers.cancel("history")
+
+    def _look_at_some(self) -> None:
+        clock = self._broker.timers.clock
+        enough = clock() + LONGEST_LOOK
+        self._left = MOST_LOOKED
+        while self._waiting:
+            stream = next(iter(self._waiting))
+            del self._waiting[stream]
+            self._guard(stream, self._look)
+            if self._left <= 0 or clock() >= enough:
+                break
+        self._come_back()
+
+    def _look(self, stream: Stream) -> None:
+        """Answer some of what has been read, if the client has room."""
+        if stream.client.pending_size >= self._broker.core.high_water:
+            stream.client.reads_history = True
+            return
+        assert stream.text is not None  # so it waits
+        position, data, start = stream.text
+        end = len(data) if stream.raw else data.find(b"\n", start + SLICE) + 1 or len(data)
+        self._left -= end - start
+        if self._answer(stream, position + start, data[start:end]):
+            self._end(stream)
+            return
+        done = stream.shown - position  # less than all where replies are very many bytes
+        stream.text = (position, data, done) if done < len(data) else None
+        self._step(stream)
 
     def _read_on(self, stream: Stream) -> None:
-        """Have the next piece, now or when the disk has it."""
-        if stream.busy or stream.position >= min(self.visible, stream.stop):
+        """Have the next piece, now or when the disk has it. What is wrong is told after what was read before it."""
+        if stream.busy or stream.fault or stream.position >= min(self.visible, stream.stop):
             return
         if self._broker.journal is not None:
-            self._read(stream, self._broker.journal)
+            try:
+                self._read(stream, self._broker.journal)
+            except BadRequest as gone:
+                stream.fault = gone
             return
         held = self._broker.core.held_lines(stream.position)
         stream.position = self.visible if held is None else held[0] + len(held[1])
@@ -252,34 +306,33 @@ class Histories:
         elif header is not None and skip + header.size > len(data) and header.end <= end:
             stream.size = skip + header.size  # a batch of one long line
         else:
-            self._fail(stream, f"the journal is damaged at position {stream.position + skip}: run mqks journal verify")
+            where = f"at position {stream.position + skip}"
+            stream.fault = Fault("the journal is damaged: run mqks journal verify", where)
 
-    def _answer(self, stream: Stream, position: int, data: bytes) -> None:
+    def _answer(self, stream: Stream, position: int, data: bytes) -> bool:
+        """Say what is wanted of this, and whether it has come to its end."""
         core = self._broker.core
         if stream.raw:
             stream.shown, ended = _whole_batches(data, position, stream)
             if stream.shown > position:
                 core.say(stream.client, data[: stream.shown - position])
-        else:
-            replies, count, stream.shown, ended = answers(
-                data,
-                position,
-                stream.request_id + b" ok ",
-                stream.start,
-                stream.stop,
-                stream.until,
-                stream.limit,
-                2 * core.high_water,
-                stream.wants,
-                name_in,
-            )
-            stream.limit -= count
-            if replies:
-                core.say(stream.client, replies)
-            if stream.shown < position + len(data) and not ended:
-                stream.rest = stream.shown, data[stream.shown - position :]
-        if ended or stream.limit == 0:
-            self._end(stream)
+            return ended
+        replies, count, stream.shown, ended = answers(
+            data,
+            position,
+            stream.request_id + b" ok ",
+            stream.start,
+            stream.stop,
+            stream.until,
+            stream.limit,
+            2 * core.high_water,
+            stream.wants,
+            name_in,
+        )
+        stream.limit -= count
+        if replies:
+            core.say(stream.client, replies)
+        return ended or stream.limit == 0
 
     def _end(self, stream: Stream) -> None:
         end = max(min(stream.shown, stream.stop), stream.start)
@@ -293,11 +346,11 @@ class Histories:
     def _is_open(self, stream: Stream) -> bool:
         return stream in self._streams.get(stream.client, ())
 
-    def _fail(self, stream: Stream, reason: str) -> None:
+    def _fail(self, stream: Stream, bad: BadRequest) -> None:
         """It cannot go on: say so, and end."""
         if self._is_open(stream):
-            error_id = self._broker.new_dtid()
-            log.error("error %s client=%s reason=%s", error_id.decode(), stream.client.peer, ascii(reason))
+            name = stream.request_id[:SHOWN_OF_A_LINE]
+            error_id = self._broker.mistakes.made(stream.client, bad, history=name, position=stream.position)
             self._close(stream, b"error " + error_id)
 
 

@@ -16,8 +16,9 @@ from mqks.core.parts import Consumer
 
 
 def text(name: bytes) -> str:
-    """A name to show; bytes that are not UTF-8 are escaped, so that two names stay two."""
-    return name.decode("utf-8", "backslashreplace")
+    """A name to show; bytes that are not UTF-8 are escaped, and so is what looks as if it were: two names stay two."""
+    shown = name.decode("utf-8", "backslashreplace")
+    return shown if "\\x" not in shown else name.replace(b"\\", rb"\\").decode("utf-8", "backslashreplace")
 
 
 class QueueView(View):
@@ -30,10 +31,16 @@ class QueueView(View):
         "returned": "ready messages that came back from consumers that went",
         "consumers": "how many consumers it has",
         "delete_when_unused": "seconds without consumers after which it goes, or None",
+        "max_length": "how many messages it may have; 0 for any number",
+        "max_bytes": "how many bytes these may have; 0 for any number",
+        "overflow": "what happens when it is full: reject or drop-oldest",
+        "bytes": "bytes of its messages, if it has a limit for them; else 0",
         "published": "messages put into it so far",
         "delivered": "deliveries so far",
         "acked": "manual acks so far",
         "rejected": "rejects so far",
+        "dropped": "messages that were dropped because it was full, so far",
+        "retries": "times a message of it was given back, by a reject or by a consumer that went",
     }
 
     def __init__(self, queue: Queue) -> None:
@@ -45,10 +52,16 @@ class QueueView(View):
         self.returned = queue.returned_count
         self.consumers = len(queue.consumers)
         self.delete_when_unused = queue.unused
+        self.max_length = queue.max_length
+        self.max_bytes = queue.max_bytes
+        self.overflow = "drop-oldest" if queue.drops_oldest else "reject"
+        self.bytes = queue.bytes
         self.published = queue.published
         self.delivered = queue.delivered
         self.acked = queue.acked
         self.rejected = queue.rejected
+        self.dropped = queue.dropped
+        self.retries = queue.retried
 
     @property
     def events(self) -> list[str]:
@@ -84,6 +97,7 @@ class ConsumerView(View):
 class ClientView(View):
     fields: ClassVar[Mapping[str, str]] = {
         "address": "where the client comes from",
+        "token": "the name of its token, or None",  # nosec B105  # it says what a field is
         "consumers": "how many consumers it has",
         "pending": "bytes that wait for it to read them",
         "received": "bytes taken from it",
@@ -92,6 +106,7 @@ class ClientView(View):
 
     def __init__(self, client: Client) -> None:
         self.address = client.peer
+        self.token = client.rights.name or None
         self.consumers = len(client.consumers or ())
         self.pending = client.pending_size
         self.received = client.received
@@ -111,12 +126,14 @@ class StateView(View):
         "delivered": "deliveries so far",
         "acked": "manual acks so far",
         "rejected": "rejects so far",
+        "dropped": "messages that full queues dropped so far",
         "duplicates": "publishes with --once that were dropped so far",
         "remembered": "ids of --once that are remembered now",
         "errors": "requests answered with an error so far",
         "position": "the position of the next message in the log",
         "memory": "bytes taken for messages, queues and buffers",
         "max_line": "the longest line that is taken, in bytes",
+        "limits": "limit → how often it was reached",
     }
 
     def __init__(self, broker: Operations) -> None:
@@ -125,17 +142,19 @@ class StateView(View):
         self._names: dict[bytes, list[str]] = {}
         self.version = __version__
         self.uptime = round(broker.timers.clock() - broker.started, 3)
-        self.connections = len(broker.clients)
+        self.connections = broker.connections
         self.published = core.published
         self.delivered = core.delivered
         self.acked = core.acked
         self.rejected = core.rejected
+        self.dropped = core.dropped
         self.duplicates = core.seen.duplicates
         self.remembered = len(core.seen)
         self.errors = broker.errors
         self.position = core.position
         self.memory = core.used
         self.max_line = core.max_line
+        self.limits = dict(broker.limits.times)
 
     # What takes time to make is made once per view: an expression may ask for it in a loop.
 
@@ -149,7 +168,9 @@ class StateView(View):
 
     @cached_property
     def events(self) -> Table:
-        return Table({text(event): event for event in self._broker.core.events}, self._queue_names)
+        listeners = self._broker.listeners
+        events = (event for event in self._broker.core.events if event not in listeners or self._queue_names(event))
+        return Table({text(event): event for event in events}, self._queue_names)
 
     def _queue_names(self, event: bytes) -> list[str]:
         if event not in self._names:
@@ -159,7 +180,7 @@ class StateView(View):
 
     @cached_property
     def clients(self) -> Table:
-        return Table({client.peer: client for client in self._broker.clients}, ClientView)
+        return Table({client.peer: client for client in self._broker.clients if not client.inside}, ClientView)
 
 
 class _Named(Mapping[str, Queue]):
@@ -178,9 +199,7 @@ class _Named(Mapping[str, Queue]):
         return len(self._queues)
 
 
-def _evaluate(broker: Operations, client: Client, code: str) -> object:
-    if not client.is_local:
-        raise BadRequest("_eval is for connections over loopback")
+def _evaluate(broker: Operations, code: str) -> object:
     if not code.strip():
         raise BadRequest("expected an expression")
     try:
@@ -189,20 +208,20 @@ def _evaluate(broker: Operations, client: Client, code: str) -> object:
         raise BadRequest("the expression was refused", str(error)) from None
 
 
-def evaluate_to_text(broker: Operations, client: Client, code: bytes) -> bytes:
+def evaluate_to_text(broker: Operations, code: bytes) -> bytes:
     try:
         source = code.decode()
     except UnicodeDecodeError:
         raise BadRequest("the expression is not UTF-8") from None
-    result = _evaluate(broker, client, source)
+    result = _evaluate(broker, source)
     try:
         return to_text(result).encode("utf-8", "replace")
     except EvalError as error:
         raise BadRequest("the result was refused", str(error)) from None
 
 
-def evaluate_to_json(broker: Operations, client: Client, code: str) -> object:
-    result = _evaluate(broker, client, code)
+def evaluate_to_json(broker: Operations, code: str) -> object:
+    result = _evaluate(broker, code)
     try:
         return to_json(result)
     except EvalError as error:
@@ -221,6 +240,7 @@ def _journal(broker: Durable) -> dict[str, Any]:
     now = broker.wall()
     return {
         "durability": journal.options.fsync,
+        "data": journal.options.folder,
         "journal": {
             "earliest": journal.segments.earliest,
             "written": broker.core.written_position,

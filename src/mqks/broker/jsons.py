@@ -18,15 +18,30 @@ def _finite(text: str) -> float:
     return number
 
 
+# Of lists and objects in each other. Python's own limit depends on who calls, and what is taken once must be taken
+# again at a start.
+MOST_NESTED = 500
+
 _decode = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite).decode
 
 
 def loads(text: bytes) -> Any:
     """Raises ValueError for anything that is not strict JSON in UTF-8."""
     try:
-        return _decode(text.decode())
+        value = _decode(text.decode())
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    if text.count(b"[") + text.count(b"{") > MOST_NESTED and _is_deep(value):
+        raise ValueError("nested too deeply")
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MOST_NESTED + 1):
+        inside = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [item for each in inside for item in each]
+    return bool(level)
 
 
 def load_object(text: bytes) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from mqks.broker.timers import Timers
 from mqks.core.seen import Seen
 from mqks.journal.errors import JournalError
 from mqks.journal.index import Index
+from mqks.logs import Entry
 
 log = logging.getLogger(__name__)
 
@@ -117,4 +118,4 @@ class Once:
         except JournalError as error:
             if not salvage:
                 raise
-            log.warning("ids of --once are forgotten: %s", error)
+            log.warning(Entry("ids of --once are forgotten: {reason}", reason=error))

@@ -1,48 +1,124 @@
 """What actions may do with queues and consumers, beyond what the core does by itself: the broker's policy.
 
 Queues come into being when they are named and go when they are deleted or unused; their consumers are told of changes.
+What clients did is counted here.
 """
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from mqks.broker import jsons
 from mqks.broker.bridge import MQKS, SEVX
-from mqks.broker.client import Client
-from mqks.broker.errors import BadRequest
-from mqks.broker.exchange import Exchange
+from mqks.broker.client import Client, origin
+from mqks.broker.errors import BadRequest, show
+from mqks.broker.exchange import Exchange, named
+from mqks.broker.limits import Limits
+from mqks.broker.mistakes import Mistakes
+from mqks.broker.overflow import Overflow
+from mqks.broker.pace import Pace
+from mqks.broker.patterns import Pattern
 from mqks.broker.queue import Queue
 from mqks.broker.timers import Timers
 from mqks.broker.words import Words
 from mqks.core.hub import Core
 from mqks.core.parts import Consumer
+from mqks.core.parts import Queue as CoreQueue
+from mqks.logs import Entry
+
+log = logging.getLogger(__name__)
 
 # Bytes of memory, beside the names; measured, and rounded up.
 QUEUE_COST = 800
 CONSUMER_COST = 600
 
+PURGED_AT_ONCE = 1 << 14  # messages, before others have their turn
+
 
 class Operations:
-    def __init__(self, core: Core, clock: Callable[[], float]) -> None:
+    mistakes: Mistakes  # which need ids: see Durable
+
+    def __init__(self, core: Core, clock: Callable[[], float], limits: Limits) -> None:
         self.core = core
+        self.limits = limits
         self.exchange = Exchange(core)
         self.timers = Timers(clock)
+        self.pace = Pace(limits, core, self.timers)
+        self.overflow = Overflow(self, limits)
         self.queues: dict[bytes, Queue] = {}
         self.clients: dict[Client, None] = {}  # in the order in which they came
-        self.errors = 0
+        self.listeners: dict[bytes, Callable[[bytes], None]] = {}  # by event
+        self.refused = 0  # clients that were turned away, because there were too many
+        self.connections = 0  # clients, without those from inside
+        self._origins: Counter[str] = Counter()  # how many of them come from where
         self.started = clock()
+
+    # ── clients, and others who listen ──
+
+    def welcome(self, client: Client) -> None:
+        self.clients[client] = None
+        self.pace.welcome(client)
+        if not client.inside:
+            self.connections += 1
+            self._origins[origin(client.peer)] += 1
+
+    def farewell(self, client: Client) -> None:
+        del self.clients[client]
+        self.pace.forget(client)
+        if not client.inside:
+            self.connections -= 1
+            where = origin(client.peer)
+            self._origins[where] -= 1
+            if not self._origins[where]:
+                del self._origins[where]
+
+    def crowded(self, peer: str) -> BadRequest | None:
+        """Why one more client cannot be served, if it cannot."""
+        if self.connections >= self.limits.max_connections:
+            return self.limits.reached("max_connections")
+        if self._origins[origin(peer)] >= self.limits.max_connections_per_address:
+            return self.limits.reached("max_connections_per_address")
+        return None
+
+    @property
+    def errors(self) -> int:
+        """Requests that were answered with an error."""
+        return self.mistakes.errors
+
+    def listen(self, event: bytes, take: Callable[[bytes], None]) -> None:
+        """From now on `take` gets the data of each MQKS message of this event, in the turn that it comes in, and other
+        messages cost nothing. There is one listener to an event, and it asks nothing of the broker meanwhile."""
+        if event not in self.listeners:
+            self.core.events.inspect(event, 1)
+        self.listeners[event] = take
+
+    # ── room ──
 
     def check_room(self) -> None:
         """May more be taken?"""
         if self.core.refusing:
-            raise BadRequest("the disk takes no more: see the log of the broker")
+            raise self.limits.reached("min_free_disk")
         if self.core.full:
-            raise BadRequest("out of memory: --max-memory is reached, consume or delete some queue first")
+            raise self.limits.reached("max_memory")
 
-    def check_growth(self, name: bytes, events: Iterable[bytes] = ()) -> None:
-        """When memory is full one may still consume, but not make queues or subscriptions."""
+    def check_growth(self, name: bytes, events: Iterable[bytes], pattern: Pattern | None = None) -> None:
+        """May the queue be made, or be subscribed to these events and to what the pattern names? One that has more than
+        the limits allow keeps it, and with full memory one may still consume."""
         queue = self.queues.get(name)
-        if queue is None or not queue.events.issuperset(events):
+        if queue is None and len(self.queues) >= self.limits.max_queues:
+            raise self.limits.reached("max_queues")
+        had = {*queue.events, *named(queue.pattern)} if queue else set()
+        wanted = {*events, *named(pattern or (queue.pattern if queue else None))}
+        if queue is None or not wanted <= had:
+            if len(wanted) > self.limits.max_events:
+                raise self.limits.reached("max_events", show(name))
             self.check_room()
+
+    def check_taken(self, full: CoreQueue | None) -> None:
+        """The core has taken a message, or has found a queue that has no place for it."""
+        if full is not None:
+            assert isinstance(full, Queue)
+            raise self.overflow.refused(full)
 
     # ── queues ──
 
@@ -50,11 +126,12 @@ class Operations:
         """The queue of this name, made if there is none."""
         queue = self.queues.get(name)
         if queue is None:
-            queue = self.queues[name] = Queue(name)
+            queue = self.queues[name] = Queue(name, self.timers.clock())
             self.core.charge(QUEUE_COST + len(name))
         return queue
 
     def delete_queue(self, queue: Queue) -> None:
+        self.overflow.forget(queue)
         for consumer in self.core.delete_queue(queue):
             self.core.charge(-CONSUMER_COST - len(consumer.id))
             self.core.tell(consumer)
@@ -64,6 +141,17 @@ class Operations:
         self.forget(queue)
         del self.queues[queue.name]
         self.core.charge(-QUEUE_COST - len(queue.name))
+
+    def purge(self, queue: Queue, most: int) -> int:
+        """Settle what is ready in the queue, at most so many messages, as if they had been acked; answers how many that
+        were. What consumers have been given stays theirs.
+
+        When this returns the journal has been told, as of acks: a killed broker does not give these messages again.
+        Nobody is served meanwhile: of a long queue one takes PURGED_AT_ONCE.
+        """
+        purged = self.core.purge(queue, most)
+        self.core.write_out()
+        return purged
 
     def set_unused(self, queue: Queue, seconds: float | None) -> bool:
         """A consumer states when its queue may go; answers whether that changed anything."""
@@ -105,28 +193,44 @@ class Operations:
     def queue_to_consume(self, client: Client, consumer_id: bytes, name: bytes) -> Queue:
         """The queue for a new or re-stated consumer; its id must not already stand for another queue."""
         consumer = self.consumer(client, consumer_id)
-        if consumer is not None and consumer.queue is not self.queues.get(name):
+        if consumer is None:
+            if len(client.consumers or ()) >= self.limits.max_consumers and not client.inside:
+                raise self.limits.reached("max_consumers")
+        elif consumer.queue is not self.queues.get(name):
             raise BadRequest("this consumer id has another queue")
         return self.queue(name)
 
     def join(
         self, client: Client, consumer_id: bytes, queue: Queue, dialect: int, manual_ack: bool, words: Words
     ) -> Consumer:
-        prefetch = int(words.flags.get(b"--prefetch", 0))
+        prefetch = self._prefetch(client, consumer_id, manual_ack, int(words.flags.get(b"--prefetch", 0)))
         consumer = self.consumer(client, consumer_id)
         if consumer is None:
             consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
             self.core.charge(CONSUMER_COST + len(consumer_id))
         else:
             self.core.change(consumer, dialect, manual_ack, prefetch)
+        queue.deserted = None
         self.timers.cancel(queue)
         return consumer
+
+    def _prefetch(self, client: Client, consumer_id: bytes, manual_ack: bool, asked: int) -> int:
+        """How many unacked messages it may have; 0 for any number, which only those who ack by hand could pile up."""
+        most = self.limits.max_unacked
+        if not most or not manual_ack or 0 < asked <= most or client.inside:
+            return asked
+        reason = str(self.limits.reached("max_unacked"))
+        said = "client {client} gets no more than {most} messages unacked for consumer {consumer!a}: {reason}"
+        log.info(Entry(said, client=client.peer, most=most, consumer=consumer_id, reason=reason))
+        return most
 
     def leave(self, consumer: Consumer, disconnected: bool = False) -> None:
         self.core.leave(consumer, disconnected)
         self.core.charge(-CONSUMER_COST - len(consumer.id))
         queue = consumer.queue
         assert isinstance(queue, Queue)
+        if not queue.consumers:
+            queue.deserted = self.timers.clock()
         self.watch_unused(queue)
 
     # ── telling consumers ──

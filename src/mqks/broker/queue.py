@@ -1,20 +1,24 @@
-"""A queue as the broker's policy sees it: what it is subscribed to and when it goes. Its messages are the core's."""
+"""A queue as the broker's policy sees it: what it is subscribed to, how long it may be, since when nobody consumes it
+and when it goes. Its messages are the core's."""
 
 from mqks.broker import jsons
+from mqks.broker.overflow import Bounds
 from mqks.broker.patterns import Pattern
 from mqks.core.parts import Queue as CoreQueue
 
 
 class Queue(CoreQueue):
-    __slots__ = ("_events", "_unused", "_update", "kept", "name", "pattern", "unused_is_sticky")
+    __slots__ = ("_events", "_unused", "_update", "bounds", "deserted", "kept", "name", "pattern", "unused_is_sticky")
 
-    def __init__(self, name: bytes) -> None:
+    def __init__(self, name: bytes, now: float = 0.0) -> None:
         self.name = name
+        self.deserted: float | None = now  # since when it has no consumers, by the broker's clock; None: it has some
         self.kept = b""  # its definition, as the journal has it
         self._update: bytes | None = None
         self.events = set()
         self.pattern: Pattern | None = None
         self.unused = None
+        self.bounds = Bounds()
         self.unused_is_sticky = False  # set by `delete_queue --when-unused`: a consume does not change it
 
     @property
@@ -50,6 +54,7 @@ class Queue(CoreQueue):
         text = self.update_text(manual_ack=False)
         if self.unused_is_sticky:
             text += b" --sticky"
+        text += self.bounds.text()
         if self.pattern is not None:
             text += b" --pattern " + jsons.dumps(self.pattern.content)
         return text

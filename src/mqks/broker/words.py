@@ -9,6 +9,8 @@ from mqks.broker.errors import BadRequest, show
 from mqks.broker.names import check_name
 
 AT_ONCE = 0.0
+REJECT, DROP_OLDEST = b"reject", b"drop-oldest"
+LENGTH, BYTES, OVERFLOW = b"--max-length", b"--max-bytes", b"--overflow"
 _DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,15})?")
 
 FlagParser = Callable[[bytes | None], Any]
@@ -35,6 +37,12 @@ def count(value: bytes | None) -> int:
     return int(value)
 
 
+def policy(value: bytes | None) -> bytes:
+    if value not in (REJECT, DROP_OLDEST):
+        raise BadRequest("not a policy: reject or drop-oldest", show(value or b""))
+    return value
+
+
 def text(value: bytes | None) -> bytes:
     if not value:
         raise BadRequest("this flag needs a value")
@@ -48,7 +56,9 @@ def scope(value: bytes | None) -> bytes:
 
 Flags = Mapping[bytes, FlagParser]
 CONFIRM: Flags = {b"--confirm": switch}
-CONSUMER: Flags = {**CONFIRM, b"--prefetch": count}  # in both dialects
+BOUNDS: Flags = {LENGTH: count, BYTES: count, OVERFLOW: policy}
+BIND: Flags = {**CONFIRM, **BOUNDS}
+CONSUMER: Flags = {**BIND, b"--prefetch": count}  # in both dialects
 MESSAGE: Flags = {**CONFIRM, b"--once": scope}
 
 

@@ -1,4 +1,5 @@
-"""Every action of every dialect, by name. An action checks its whole request before it changes anything.
+"""Every action of every dialect, by name. An action checks its whole request, and that its client may do it, before it
+changes anything.
 
 `find` decides the dialect: SEVX has actions of its own, and shared ones are SEVX where their data is JSON.
 """
@@ -7,13 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from mqks.broker import jsons
-from mqks.broker.actions import consume, delete, history, look, publish, settle, sevx
+from mqks.broker.actions import auth, consume, delete, history, look, publish, settle, sevx
 from mqks.broker.client import Client
 from mqks.broker.words import CONFIRM, is_json, leading_flags
 
 Action = Callable[[Any, Client, bytes, bytes], None]  # given the broker, of which each asks for what it needs
 
 MQKS: dict[bytes, Action] = {
+    b"auth": auth.auth,
     b"publish": publish.publish,
     b"consume": consume.consume,
     b"rebind": consume.rebind,
@@ -39,6 +41,7 @@ SEVX: dict[bytes, Action] = {
 }
 
 SEVX_WHERE_JSON: dict[bytes, Action] = {
+    b"auth": sevx.auth,
     b"ack": sevx.ack,
     b"reject": sevx.reject,
     b"delete_queue": sevx.delete_queue,

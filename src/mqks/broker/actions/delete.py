@@ -1,5 +1,6 @@
 """delete_consumer and delete_queue. To delete what is not there is fine: what was asked for holds."""
 
+from mqks.broker.access import permit
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.operations import Operations
@@ -22,6 +23,7 @@ def delete_consumer(broker: Durable, client: Client, request_id: bytes, data: by
 def delete_queue(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
     words = parse(data, DELETE_QUEUE)
     (name,) = words.exactly(1, "a queue")
+    permit(client.rights.may_manage(name), "manage", name)
     queue = broker.queues.get(name)
     if queue is not None:
         if b"--when-unused" in words.flags:

@@ -1,7 +1,9 @@
 """history and hold: the log read again, and kept from going before it was read."""
 
+from collections.abc import Callable
 from functools import lru_cache
 
+from mqks.broker.access import REMEMBERED, SHORT, Rights, permit
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
@@ -10,6 +12,7 @@ from mqks.broker.names import check_name
 from mqks.broker.words import CONFIRM, Flags, count, parse, seconds, switch, text
 from mqks.names import Events
 
+MOST_MASKS = 100  # of one history: each is tried on each message
 HISTORY: Flags = {
     **CONFIRM,
     b"--to": text,
@@ -22,6 +25,7 @@ HOLD: Flags = {**CONFIRM, b"--for": lambda value: seconds(text(value))}
 
 
 def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
+    permit(bool(client.rights.history), "history")
     words = parse(data, HISTORY)
     (where,) = words.exactly(1, "where to begin")
     stream = Stream(client, request_id, broker.histories.place(where))
@@ -29,6 +33,8 @@ def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> 
     stream.raw = b"--raw" in words.flags
     if stream.raw and (b"--events" in words.flags or b"--limit" in words.flags):
         raise BadRequest("--raw gives whole batches: it takes no --events and no --limit")
+    if stream.raw:
+        permit(client.rights.reads_all, "history of all events")
     if (to := words.flags.get(b"--to")) is not None:
         if to.isdigit():
             stream.stop = min(int(to[:19]), NO_END)
@@ -36,14 +42,28 @@ def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> 
             stream.stop = broker.histories.place(to)
         else:
             stream.until = dtid_at(to)
-    if (events := words.flags.get(b"--events")) is not None:
-        wanted = Events(check_name(event) for event in events.split(b","))
-        stream.wants = lru_cache(maxsize=4096)(wanted.__contains__)  # most messages are of few events
+    stream.wants = _wants(client.rights, words.flags.get(b"--events"))
     stream.limit = words.flags.get(b"--limit", NO_END)
     broker.histories.begin(stream)
 
 
+def _wants(rights: Rights, events: bytes | None) -> Callable[[bytes], bool] | None:
+    """Which events are shown: those that are asked for, of those that may be read."""
+    if events is None:
+        return None if rights.reads_all else rights.may_read
+    given = [check_name(event) for event in events.split(b",")]
+    if sum(b"*" in event for event in given) > MOST_MASKS:
+        raise BadRequest("too many masks in --events", f"{MOST_MASKS} are taken, and any number of names")
+    asked = Events(given)
+    if asked.only_names and rights.reads_all:  # of which any number are found at once
+        return asked.__contains__
+    wants = asked.__contains__ if rights.reads_all else lambda event: event in asked and rights.may_read(event)
+    remembered = lru_cache(REMEMBERED)(wants)  # most messages are of few events
+    return lambda event: remembered(event) if len(event) <= SHORT else wants(event)
+
+
 def hold(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
+    permit(client.rights.reads_all, "history of all events")
     words = parse(data, HOLD)
     name, where = words.exactly(2, "a name and a position")
     position = broker.histories.place(where)

@@ -1,6 +1,7 @@
 """ping, stats and _eval: requests that change nothing."""
 
 from mqks.broker import inspection
+from mqks.broker.access import permit
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
@@ -17,13 +18,15 @@ def ping(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
 
 
 def stats(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
+    permit(client.rights.admin, "admin")
     parse(data, CONFIRM).exactly(0, "nothing after stats")
     broker.core.say(client, request_id + b" ok " + dumps(inspection.stats(broker)) + b"\n")
 
 
 def eval_(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    permit(client.rights.eval, "eval")
     words, code = leading_flags(data, EVAL)
     if words.flags.get(b"--worker", 0) != 0:
         raise BadRequest("there is only worker 0")
-    text = inspection.evaluate_to_text(broker, client, code)
+    text = inspection.evaluate_to_text(broker, code)
     broker.core.say(client, request_id + b" ok " + text + b"\n")

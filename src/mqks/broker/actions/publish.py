@@ -1,5 +1,6 @@
 """publish: the forms that the core leaves to us, which are those without data and those with a mistake."""
 
+from mqks.broker.access import permit
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest, show
@@ -15,8 +16,10 @@ def publish(broker: Durable, client: Client, request_id: bytes, data: bytes) -> 
     if not event:
         raise BadRequest("expected an event")
     check_event(event)
+    permit(client.rights.may_publish(event), "publish", event)
+    broker.entrance.grant(client, event)
     if not broker.once.is_known(words.once, request_id):
         broker.check_room()
-        broker.core.publish(client, request_id, event, content, words.once)
+        broker.check_taken(broker.core.publish(client, request_id, event, content, words.once))
     if words.confirm:
         broker.core.confirm(client, request_id)

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from mqks.broker import inspection, jsons
-from mqks.broker.bridge import SEVX
+from mqks.broker.access import permit
+from mqks.broker.bridge import SEVX, event_name
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
 from mqks.broker.names import check_name
 from mqks.broker.operations import Operations
+from mqks.broker.overflow import permit_bounds, permit_unused
 from mqks.broker.patterns import Pattern
 from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, MESSAGE, Flags, Words, before_json
 from mqks.core.parts import Consumer
@@ -44,13 +46,22 @@ def _flag(request: dict[str, Any], key: str) -> bool:
     return value
 
 
+def auth(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
+    _, request = _request(data, ("token",))
+    broker.entrance.admit(client, request_id, _name(request, "token"))
+
+
 def send(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
     words, text = before_json(data, MESSAGE)
     content = jsons.load_object(text)
+    event = event_name(content)
+    permit(client.rights.may_publish(event), "publish", event)
     client.publishes = True
     if not broker.once.is_known(words.once, request_id):
         broker.check_room()
-        broker.core.send(client, request_id, text, broker.exchange.queues_for(content), words.once)
+        queues = broker.exchange.queues_for(content)
+        broker.check_taken(broker.core.send(client, request_id, text, queues, words.once))
+        broker.exchange.count(content)
     broker.core.confirm(client, request_id)
 
 
@@ -73,8 +84,16 @@ def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
     unused = _unused(request)
     manual_ack = _flag(request, "manual_ack")
     name = _name(request, "queue")
-    broker.check_growth(name)
+    permit(client.rights.may_consume(name), "consume.queues", name)
+    there = broker.queues.get(name)
+    if there is None or not pattern.same_as(there.pattern):
+        event = event_name(pattern.content)
+        permit(client.rights.may_bind(event), "consume.events", event)
+    permit_bounds(client.rights, name, there, words)
+    unused = permit_unused(client.rights, there, "delete_queue_when_unused" in request, unused)
+    broker.check_growth(name, there.events if there else (), pattern)
     queue = broker.queue_to_consume(client, request_id, name)
+    broker.overflow.bound(queue, words)
     consumer = broker.join(client, request_id, queue, SEVX, manual_ack, words)
     if not pattern.same_as(queue.pattern):
         broker.exchange.set_pattern(queue, pattern)
@@ -113,7 +132,9 @@ def _settle(
 
 def delete_queue(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
     _, request = _request(data, ("queue",))
-    queue = broker.queues.get(_name(request, "queue"))
+    name = _name(request, "queue")
+    permit(client.rights.may_manage(name), "manage", name)
+    queue = broker.queues.get(name)
     if queue is not None:
         broker.delete_queue(queue)
     broker.core.confirm(client, request_id)
@@ -134,8 +155,9 @@ def ping(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
 
 
 def eval_(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    permit(client.rights.eval, "eval")
     _, request = _request(data, ("code",))
     if not isinstance(request["code"], str):
         raise BadRequest("code must be a string")
-    result = inspection.evaluate_to_json(broker, client, request["code"])
+    result = inspection.evaluate_to_json(broker, request["code"])
     broker.core.say(client, request_id + b" ok " + jsons.dumps({"result": result}) + b"\n")
