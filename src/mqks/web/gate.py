@@ -1,0 +1,152 @@
+"""Who asks, and whether it may: by a token, as `Authorization: Bearer`, or by the session of a browser that logged in.
+
+The gate knows tokens only by what the authority says of them. What each path needs stands in the table of app.py; the
+rights on names (which event, which queue) are asked where the name is known. Without an authority all may do all.
+"""
+
+import hmac
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from mqks.broker.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
+from mqks.broker.client import is_loopback
+from mqks.web.guard import CHANGING, MET, Counting
+from mqks.web.sessions import COOKIE, Session, Sessions
+
+Needs = tuple[str, ...] | None  # rights by name, all of them; (): any token will do; None: not even that
+OPEN: Needs = None
+KNOWN: Needs = ()
+
+HAS: Mapping[str, Callable[[Rights], bool]] = {
+    "admin": lambda rights: rights.admin,
+    "history": lambda rights: bool(rights.history),
+    "manage": lambda rights: bool(rights.manage),
+    "publish": lambda rights: bool(rights.publish),
+}
+
+CSRF = "x-csrf-token"
+LONGEST_TOKEN = 200  # characters
+MOST_ATTEMPTS = 4  # with wrong tokens, of one address at one time; each waits, and its connection with it
+MOST_WAITING = 32  # of all addresses: half of the connections stay for those who are known
+WHO = "say who you are: send the header authorization: Bearer {token}, or log in at /login"
+WRONG = "this token is not known"
+BUSY = "too many wrong tokens at one time: wait until those before are answered"
+
+
+class Authority(Protocol):
+    def remembered(self, token: str) -> Rights | None:
+        """At once, if it was right before."""
+
+    async def check(self, token: str, address: str) -> Rights | Awaitable[None]:
+        """Its rights, or what to wait for before one is told that it is wrong."""
+
+    def current(self, rights: Rights) -> Rights | None:
+        """What their token may do now; None if it was revoked, or made anew under its old name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    address: str
+    encrypted: bool  # it came over TLS
+    rights: Rights
+    session: Session | None = None  # if it is by a session that it is known
+
+
+class Gate:
+    def __init__(self, authority: Authority | None, counting: Counting) -> None:
+        self.sessions = Sessions()
+        self._authority = authority
+        self._counting = counting
+        self._attempts: Counter[str] = Counter()  # that wait for their answer, by address
+
+    @property
+    def has_authority(self) -> bool:
+        return self._authority is not None
+
+    async def admit(self, request: Request, needs: Needs) -> Caller:
+        """Who asks. An HTTPException says why it may not."""
+        try:
+            caller = await self._caller(request, needs)
+            if missing := next((need for need in needs or () if not HAS[need](caller.rights)), None):
+                raise forbidden(missing)
+        except HTTPException:
+            self._counting.refused_requests += 1
+            raise
+        if caller.rights is not NOTHING and (met := request.scope["state"].get(MET)):
+            met()
+        return caller
+
+    async def _caller(self, request: Request, needs: Needs) -> Caller:
+        address = request.client.host if request.client else "?"
+        encrypted = request.scope["scheme"] == "https"
+        if self._authority is None:
+            return Caller(address, encrypted, _of_anybody(address))
+        if needs is not None and (said := request.headers.get("authorization")) is not None:
+            scheme, _, token = said.partition(" ")
+            if scheme.lower() != "bearer":
+                raise unknown(WHO)
+            return Caller(address, encrypted, await self.rights_of(token.strip(), address))
+        session = self.sessions.find(request.cookies.get(COOKIE, ""))
+        if needs is None:
+            return Caller(address, encrypted, NOTHING, session)
+        rights = self._authority.current(session.rights) if session else None
+        if session is None or rights is None:
+            raise unknown(WHO)
+        if request.method in CHANGING and not _same(request.headers.get(CSRF, ""), session.csrf):
+            raise HTTPException(403, f"send the header {CSRF} with what GET /api/session tells as csrf")
+        return Caller(address, encrypted, rights, session)
+
+    async def rights_of(self, token: str, address: str) -> Rights:
+        """Those of a token, after a while if it is wrong."""
+        if self._authority is None:
+            return _of_anybody(address)
+        if rights := self._authority.remembered(token):
+            return rights
+        if len(token) > LONGEST_TOKEN:
+            raise unknown(WRONG)
+        answer = await self._authority.check(token, address)
+        if isinstance(answer, Rights):
+            return answer
+        await self._penalty(answer, address)
+        raise unknown(WRONG)
+
+    async def _penalty(self, over: Awaitable[None], address: str) -> None:
+        """Only for those who were wrong: who is right waits for none of them."""
+        if self._attempts[address] >= MOST_ATTEMPTS or self._attempts.total() >= MOST_WAITING:
+            raise HTTPException(429, BUSY)
+        self._attempts[address] += 1
+        try:
+            await over
+        finally:
+            self._attempts[address] -= 1
+            self._attempts += Counter()  # without those that are at zero
+
+    def stands(self, caller: Caller) -> bool:
+        """Is it still who it was, with the rights that it had? A stream asks this, which is admitted but once."""
+        if self._authority is None:
+            return True
+        if caller.session and self.sessions.find(caller.session.secret) is None:
+            return False
+        return self._authority.current(caller.rights) == caller.rights
+
+
+def _of_anybody(address: str) -> Rights:
+    """Where nobody has to say who it is."""
+    return EVERYTHING if is_loopback(address) else FROM_AFAR
+
+
+def unknown(why: str) -> HTTPException:
+    return HTTPException(401, why, {"www-authenticate": "Bearer"})
+
+
+def forbidden(what: str, name: str = "") -> HTTPException:
+    return HTTPException(403, f"not permitted: {what}{' ' if name else ''}{name}")
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode(), wanted.encode())

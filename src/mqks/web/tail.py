@@ -1,0 +1,143 @@
+"""Messages as they come, for whoever watches: read by a history, and thinned out so that it stays readable and cheap.
+
+A second has room for so many messages and so many bytes of the log. Messages beyond that are counted, and where even
+counting would cost the broker too much, the tail goes on with the newest ones and says about how many it left out.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from mqks.broker import Broker
+from mqks.broker.access import Rights
+from mqks.logs import Entry
+from mqks.web.inside import Ended, Inside, Line, Refused
+from mqks.web.live import AGAIN, event
+from mqks.web.messages import KEPT, Parts, parts, show
+
+log = logging.getLogger(__name__)
+
+MOST = 200  # messages shown in a second
+COUNTED = 1000  # messages read in a second
+BUDGET = 2 << 20  # bytes of them
+SILENCE = 15.0  # seconds after which a stream without events says that it lives
+ALIVE = b": \n\n"
+
+
+class Tail:
+    """One watcher's. A task reads; what is to be shown waits here, at most MOST of it, until it can be sent."""
+
+    def __init__(self, broker: Broker, inside: Inside, masks: list[bytes], rights: Rights) -> None:
+        self._broker = broker
+        self._inside = inside
+        self._masks = masks
+        self._rights = rights  # the history has only what they let it
+        self._where = broker.histories.visible  # all that comes after this moment
+        self._second = 0
+        self._room = MOST
+        self._count = 0  # messages read in this second
+        self._read = 0  # bytes of them
+        self._waiting: list[tuple[float, Line]] = []
+        self._skipped = 0
+        self._about = False  # not all of the skipped ones were counted
+        self._refused: str | None = None  # the error_id with which the broker ended it
+        self._news = asyncio.Event()
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        reading = asyncio.create_task(self._follow())
+        reading.add_done_callback(lambda _: self._news.set())
+        told = 0
+        try:
+            yield AGAIN
+            while not reading.done() or self._waiting:
+                try:
+                    async with asyncio.timeout(1.0 if self._skipped else SILENCE):
+                        await self._news.wait()
+                except TimeoutError:
+                    if not self._skipped:
+                        yield ALIVE
+                self._news.clear()
+                out = self._take()
+                if self._skipped and told != self._now():
+                    told = self._now()
+                    out += event("skipped", {"count": self._skipped, "about": self._about})
+                    self._skipped, self._about = 0, False
+                if out:
+                    yield out
+            if self._refused is not None:
+                yield event("refused", {"error": self._refused})
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        try:
+            while True:
+                await self._go_on()
+        except Ended:  # the broker stops
+            pass
+        except Refused as refused:  # such as when the log has moved on further than this got
+            self._refused = refused.error_id
+        except OSError as error:
+            log.warning(Entry("a tail ends: there is no connection for it: {reason}", reason=error))
+        except Exception:
+            log.exception("a tail ends by a fault of its own")
+
+    async def _go_on(self) -> None:
+        first, last, count = 0, self._where - 1, 0
+        asked = self._inside.history(
+            b"%d" % self._where, self._masks, most=KEPT, follow=True, limit=COUNTED, rights=self._rights
+        )
+        async with aclosing(asked) as pieces:
+            async for lines in pieces:
+                first = first if count else lines[0].position
+                last = lines[-1].position
+                count += len(lines)
+                apiece = (last - first + lines[-1].size) / count
+                self._put(lines)
+                if self._read > BUDGET:
+                    break
+        self._where = last + 1
+        if self._read > BUDGET or self._count >= COUNTED:
+            while self._second == self._now():
+                await asyncio.sleep(0.1)
+            self._jump(last, apiece)
+
+    def _jump(self, last: int, apiece: float) -> None:
+        """To the newest, and tell about how many there were between: messages had so many bytes apiece."""
+        self._where = max(self._broker.histories.visible, last + 1)
+        left = round((self._where - last) / max(apiece, 1)) - 1
+        if left > 0:
+            self._skipped += left
+            self._about = True
+            self._news.set()
+
+    def _put(self, lines: list[Line]) -> None:
+        if self._second != self._now():
+            self._second, self._room, self._count, self._read = self._now(), MOST, 0, 0
+        self._count += len(lines)
+        self._read += sum(len(line.event) + line.size for line in lines)
+        shown = lines[: max(min(self._room, MOST - len(self._waiting)), 0)]
+        self._room -= len(shown)
+        now = time.time()
+        self._waiting += [(now, line) for line in shown]
+        if shown or not self._skipped:
+            self._news.set()
+        self._skipped += len(lines) - len(shown)
+
+    def _take(self) -> bytes:
+        """What waits, as events. The log in memory knows by which action each came."""
+        waiting, self._waiting = self._waiting, []
+        known = self._broker.lines([line.position for _, line in waiting], KEPT)
+        out = b""
+        for when, line in waiting:
+            found = parts(*known.get(line.position, (b"", 0)))
+            message = Parts(line.id, found.action if found else b"publish", line.event, line.data, line.size)
+            out += event("message", show(line.position, when, message))
+        return out
+
+    @staticmethod
+    def _now() -> int:
+        return int(asyncio.get_running_loop().time())

@@ -1,0 +1,280 @@
+"""Sessions: what a login gives, what a cookie may and may not, and when it is over. And attempts that fail."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.cookies import SimpleCookie
+from unittest.mock import Mock
+
+import pytest
+from starlette.responses import Response
+
+import mqks.testing
+from mqks.broker.access import EVERYTHING, NOTHING, Rights
+from mqks.web.api import Api
+from mqks.web.gate import MOST_ATTEMPTS, Caller, Gate
+from mqks.web.sessions import LASTS, MOST, MOST_OF_ONE, Sessions
+from tests.web.asking import PATIENCE, ask, stream
+from tests.web.logins import ALL, Browser, Tokens, bearer, guarded
+
+WORKER = Rights("worker", publish=("order.*",), proof="1")
+
+
+@pytest.fixture
+def tokens() -> Tokens:
+    return Tokens(ALL, WORKER)
+
+
+@pytest.fixture
+def broker(tokens: Tokens) -> Iterator[mqks.testing.Broker]:
+    with guarded(tokens) as running:
+        yield running
+
+
+@pytest.fixture
+def browser(broker: mqks.testing.Broker) -> Browser:
+    return Browser(broker, "all.secret")
+
+
+# ── logging in ──
+
+
+def test_what_a_login_answers(broker: mqks.testing.Broker) -> None:
+    browser = Browser(broker, "worker.secret")
+    told = browser.login.json
+    assert told["name"] == "worker" and len(told["csrf"]) >= 43
+    assert told["rights"]["publish"] == ["order.*"] and told["rights"]["admin"] is False
+    assert browser.ask("/api/session").json == told
+    assert ask(broker, "/api/session", authorization=bearer("worker")).json == told | {"csrf": None}
+
+
+def test_the_cookie(browser: Browser) -> None:
+    [cookie] = SimpleCookie(browser.login.headers["set-cookie"]).values()
+    assert cookie.key == "mqks_session" and len(cookie.value) >= 43
+    assert cookie["httponly"] and cookie["samesite"].lower() == "strict"
+    assert (cookie["path"], cookie["max-age"], cookie["domain"]) == ("/", str(LASTS), "")
+    assert not cookie["secure"]  # a browser would not send it back over plain HTTP
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+@pytest.mark.parametrize("does", ["login", "logout"])
+def test_over_tls_the_cookie_is_secure(does: str, encrypted: bool) -> None:
+    async def answered() -> Response:
+        api = Api(Mock(), Mock(), Mock(), asyncio.Event(), Gate(Tokens(ALL), Mock()))
+        caller = Caller("127.0.0.1", encrypted, NOTHING)
+        return await (api.login(caller, {"token": "all.secret"}) if does == "login" else api.logout(caller))
+
+    answer = asyncio.run(answered())
+    assert ("; Secure" in answer.headers["set-cookie"]) == encrypted
+
+
+def test_each_login_has_secrets_of_its_own(broker: mqks.testing.Broker) -> None:
+    one, other = Browser(broker, "all.secret"), Browser(broker, "all.secret")
+    assert len({one.cookie, other.cookie, one.csrf, other.csrf}) == 4
+    assert one.ask("/api/state").status == other.ask("/api/state").status == 200
+
+
+def test_a_login_ends_the_session_before(browser: Browser) -> None:
+    assert browser.ask("/api/session", "POST", {"token": "worker.secret"}).status == 200
+    assert browser.ask("/api/session").status == 401
+
+
+@pytest.mark.parametrize("body", [{}, [], None, "all.secret", {"token": 1}, {"token": ""}, {"token": "x" * 201}])
+def test_what_is_no_login(broker: mqks.testing.Broker, body: object) -> None:
+    answer = ask(broker, "/api/session", "POST", b"null" if body is None else body, content_type="application/json")
+    assert answer.status == 400 and "token" in answer.error
+    assert answer.headers["set-cookie"] is None
+
+
+def test_a_stranger_sends_little(broker: mqks.testing.Broker) -> None:
+    assert ask(broker, "/api/session", "POST", {"token": "x" * 4096}).status == 413
+
+
+@pytest.mark.parametrize("token", ["all.guessed", "nobody.secret", "all", "\ud800", "é", " all.secret"])
+def test_a_wrong_token(broker: mqks.testing.Broker, token: str) -> None:
+    answer = ask(broker, "/api/session", "POST", {"token": token})
+    assert answer.status == 401 and answer.headers["set-cookie"] is None
+    assert token not in answer.error
+
+
+@pytest.mark.parametrize("headers", [{"Sec_Fetch_Site": "cross-site"}, {"Origin": "http://evil.example"}])
+def test_no_other_page_logs_one_in(broker: mqks.testing.Broker, headers: dict[str, str]) -> None:
+    assert ask(broker, "/api/session", "POST", {"token": "all.secret"}, **headers).status == 403
+
+
+def test_where_nobody_has_to_log_in(web: mqks.testing.Broker) -> None:
+    told = ask(web, "/api/session").json
+    assert told["name"] is told["csrf"] is None
+    assert told["rights"]["admin"] is True and told["rights"]["publish"] == ["**"]
+    answer = ask(web, "/api/session", "POST", {"token": "any"})
+    assert answer.json == told and answer.headers["set-cookie"] is None
+    assert ask(web, "/api/session", "DELETE").json == {"ended": False}
+
+
+# ── what a cookie may ──
+
+CHANGES = [
+    ("POST", "/api/publish", {"event": "e1"}),
+    ("POST", "/api/queues/q/purge", None),
+    ("DELETE", "/api/session", None),
+]
+
+
+@pytest.mark.parametrize("csrf", ["", "guessed", "é", "other"])
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES)
+def test_what_changes_something_needs_the_csrf_token(
+    browser: Browser, method: str, path: str, body: object, csrf: str
+) -> None:
+    """Another session's is as wrong as none."""
+    given = Browser(browser.broker, "all.secret").csrf if csrf == "other" else csrf
+    answer = browser.ask(path, method, body, x_csrf_token=given)
+    assert answer.status == 403 and "x-csrf-token" in answer.error
+    assert browser.ask("/api/state").json["totals"]["published"] == 0
+
+
+def test_with_it_things_change(browser: Browser) -> None:
+    assert browser.ask("/api/publish", "POST", {"event": "e1"}).status == 200
+    assert ask(browser.broker, "/api/state", cookie=browser.cookie).json["totals"]["published"] == 1
+
+
+def test_a_token_needs_none(broker: mqks.testing.Broker) -> None:
+    assert ask(broker, "/api/publish", "POST", {"event": "e1"}, authorization=bearer("all")).status == 200
+
+
+def test_a_wrong_token_is_not_helped_by_a_cookie(browser: Browser) -> None:
+    assert browser.ask("/api/state", authorization="Bearer all.guessed").status == 401
+
+
+def test_rights_are_those_of_the_token(broker: mqks.testing.Broker) -> None:
+    browser = Browser(broker, "worker.secret")
+    assert browser.ask("/api/state").status == 403
+    assert browser.ask("/api/publish", "POST", {"event": "order.paid"}).status == 200
+    assert browser.ask("/api/publish", "POST", {"event": "user.created"}).status == 403
+
+
+def test_the_page_comes_by_cookie(browser: Browser) -> None:
+    assert b"/page/app.js" in browser.ask("/").body
+    assert browser.ask("/page/app.js").status == 200
+
+
+# ── when it is over ──
+
+
+def log_out(browser: Browser, _: Tokens) -> None:
+    answer = browser.ask("/api/session", "DELETE")
+    assert answer.json == {"ended": True}
+    [cookie] = SimpleCookie(answer.headers["set-cookie"]).values()
+    assert (cookie.key, cookie.value, cookie["max-age"]) == ("mqks_session", "", "0")
+
+
+def revoke(_: Browser, tokens: Tokens) -> None:
+    del tokens.rights["all"]
+
+
+def make_anew(_: Browser, tokens: Tokens) -> None:
+    tokens.rights["all"] = replace(ALL, proof="another")
+
+
+ENDS = [log_out, revoke, make_anew]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_session_ends(browser: Browser, tokens: Tokens, end: Callable[[Browser, Tokens], None]) -> None:
+    end(browser, tokens)
+    assert browser.ask("/api/state").status == 401
+    assert browser.ask("/api/publish", "POST", {"event": "e1"}).status == 401
+    assert browser.ask("/").status == 303
+
+
+def change(_: Browser, tokens: Tokens) -> None:
+    tokens.rights["all"] = replace(ALL, admin=False, history=())
+
+
+@pytest.mark.parametrize("path", ["/api/live", "/api/tail"])
+@pytest.mark.parametrize("end", [*ENDS, change])
+def test_a_stream_ends_with_it(
+    browser: Browser, tokens: Tokens, end: Callable[[Browser, Tokens], None], path: str
+) -> None:
+    with stream(browser.broker, path, cookie=browser.cookie) as live:
+        end(browser, tokens)
+        live.rest()  # which returns
+
+
+@pytest.mark.parametrize("path", ["/api/live", "/api/tail"])
+@pytest.mark.parametrize("end", [revoke, make_anew, change])
+def test_a_stream_ends_with_its_token(
+    browser: Browser, tokens: Tokens, end: Callable[[Browser, Tokens], None], path: str
+) -> None:
+    with stream(browser.broker, path, authorization=bearer("all")) as live:
+        end(browser, tokens)
+        live.rest()
+
+
+def test_changed_rights_are_those_of_the_session_too(browser: Browser, tokens: Tokens) -> None:
+    change(browser, tokens)
+    assert browser.ask("/api/state").status == 403
+    assert browser.ask("/api/session").json["rights"]["admin"] is False
+
+
+def test_after_twelve_hours() -> None:
+    now = 0.0
+    sessions = Sessions(lambda: now)
+    session = sessions.begin(EVERYTHING)
+    now = 12 * 3600 - 1
+    assert sessions.find(session.secret) is session
+    later = sessions.begin(EVERYTHING)
+    now += 1
+    assert sessions.find(session.secret) is None
+    assert sessions.find(later.secret) is later
+
+
+def test_there_are_so_many_and_one_token_ends_only_its_own() -> None:
+    sessions = Sessions()
+    first = sessions.begin(replace(NOTHING, name="first"))
+    own = [sessions.begin(replace(NOTHING, name="greedy")) for _ in range(MOST_OF_ONE + 1)]
+    assert [sessions.find(each.secret) is None for each in own] == [True] + [False] * MOST_OF_ONE
+    others = [sessions.begin(replace(NOTHING, name=f"n{n}")) for n in range(MOST - MOST_OF_ONE - 1)]
+    assert sessions.find(first.secret) is first and sessions.find(others[-1].secret)
+    sessions.begin(replace(NOTHING, name="last"))
+    assert sessions.find(first.secret) is None and sessions.find(own[1].secret)
+
+
+def test_secrets_are_not_shown() -> None:
+    session = Sessions().begin(EVERYTHING)
+    assert session.secret not in repr(session) and session.csrf not in repr(session)
+
+
+@pytest.mark.parametrize(("address", "has_eval"), [("127.0.0.1", True), ("::1", True), ("192.0.2.1", False)])
+def test_without_tokens_only_this_host_has_eval(address: str, has_eval: bool) -> None:
+    rights = asyncio.run(Gate(None, Mock()).rights_of("any", address))
+    assert (rights.eval, rights.admin, rights.publishes_all) == (has_eval, True, True)
+
+
+# ── attempts that fail ──
+
+
+def test_few_of_one_address_wait_at_one_time(broker: mqks.testing.Broker, tokens: Tokens) -> None:
+    """An attempt that fails is answered late: they must not take all connections. Who is known does not wait."""
+    tokens.hold = True
+    statuses: list[int] = []
+
+    def guess() -> None:
+        statuses.append(ask(broker, "/api/session", "POST", {"token": "all.guessed"}).status)
+
+    guessing = [threading.Thread(target=guess) for _ in range(MOST_ATTEMPTS)]
+    for thread in guessing:
+        thread.start()
+    for _ in guessing:
+        assert tokens.came.acquire(timeout=PATIENCE)
+    answer = ask(broker, "/api/session", "POST", {"token": "all.guessed"})
+    assert answer.status == 429 and "wait" in answer.error
+    assert ask(broker, "/api/state", authorization="Bearer all.guessed").status == 429
+    assert ask(broker, "/api/state", authorization=bearer("all")).status == 200
+    tokens.late["new.token"] = tokens.rights["all"]
+    assert ask(broker, "/api/state", authorization="Bearer new.token").status == 200, "who is right waits for none"
+    tokens.let_go(broker)
+    for thread in guessing:
+        thread.join(PATIENCE)
+    assert statuses == [401] * MOST_ATTEMPTS
+    assert ask(broker, "/api/session", "POST", {"token": "all.guessed"}).status == 401
