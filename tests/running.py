@@ -11,19 +11,23 @@ import ast
 import contextlib
 import os
 import re
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 PATIENCE = 10.0  # seconds until something that must happen counts as not happening
 MQKSD = Path(sys.executable).parent / "mqksd"
+TOKENS = Path(__file__).parent / "dialogues" / "tokens.toml"
+CONTROL = "control.looks-inside"  # one of those tokens
 LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 
 
@@ -85,11 +89,14 @@ class RunningBroker:
 
 
 def launch(*arguments: str, folder: Path | None = None, prefix: tuple[str, ...] = ()) -> RunningBroker:
-    """Start `mqksd` on a free port, in this folder, under the command that `prefix` is; it may not listen yet."""
+    """Start `mqksd` on a free port, in this folder, under the command that `prefix` is; it may not listen yet.
+
+    HTTP is off, unless `--http` is among the arguments.
+    """
     if not MQKSD.exists():
         raise FileNotFoundError(f"{MQKSD} is not there: run `make install`")
     process = subprocess.Popen(
-        [*prefix, str(MQKSD), "--port=0", "--http-port=0", *arguments],
+        [*prefix, str(MQKSD), "--port=0", "--no-http", *arguments],
         cwd=folder,
         env={name: value for name, value in os.environ.items() if not name.startswith("MQKS_")},
         stdin=subprocess.DEVNULL,
@@ -101,10 +108,18 @@ def launch(*arguments: str, folder: Path | None = None, prefix: tuple[str, ...] 
     return RunningBroker(process)
 
 
+def has_tokens(flags: Iterable[str]) -> bool:
+    """Is it to be started with the tokens of the dialogues?"""
+    return f"--auth-file={TOKENS.name}" in flags
+
+
 @contextlib.contextmanager
 def running_broker(*flags: str, fsync: str | None = None) -> Iterator[RunningBroker]:
     """Start `mqksd` on a free port, in an empty folder: in memory, or with a journal where a mode of fsync is named."""
     with tempfile.TemporaryDirectory(prefix="mqksd-") as folder:
+        if has_tokens(flags):
+            shutil.copy(TOKENS, folder)
+            (Path(folder) / TOKENS.name).chmod(0o600)
         broker = launch(f"--fsync={fsync}" if fsync else "--memory", *flags, folder=Path(folder))
         try:
             broker.wait_until_it_listens()
@@ -114,14 +129,17 @@ def running_broker(*flags: str, fsync: str | None = None) -> Iterator[RunningBro
 
 
 class Connection:
-    """A blocking connection that reads lines."""
+    """A blocking connection that reads lines; by TLS where there is a context for it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
         self._file = self._socket.makefile("rb")
         host, own_port = self._socket.getsockname()
         self.address = f"{host}:{own_port}"
+        self.got: list[bytes] = []  # before the pong that is waited for
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
@@ -143,19 +161,25 @@ class Connection:
         self._socket.close()
 
 
+CLOSED = b"(closed)"
+
+
 class SocketWire:
     """The wire of `tests/dialogue.py` over real sockets.
 
     That the broker has done a thing is told by the broker: by private pings (`~sync…`) that dialogues never
     see, and on a connection of its own that asks `_eval`. A context manager: in the end it deletes every
-    queue, so that one broker serves many dialogues.
+    queue, so that one broker serves many dialogues. One who was cut off has got `(closed)`.
     """
 
-    def __init__(self, broker: RunningBroker) -> None:
+    def __init__(self, broker: RunningBroker, context: ssl.SSLContext | None = None, token: str = "") -> None:
         self._broker = broker
+        self._context = context
         self._connections: dict[str, Connection] = {}
         self._pings = 0
-        self._control = Connection(broker.port)
+        self._control = Connection(broker.port, context)
+        if token:
+            assert self._control.ask(f"~control auth {token}") == "~control ok "
 
     def __enter__(self) -> Self:
         return self
@@ -175,7 +199,7 @@ class SocketWire:
 
     def send(self, name: str, data: bytes) -> None:
         if name not in self._connections:
-            self._connections[name] = Connection(self._broker.port)
+            self._connections[name] = Connection(self._broker.port, self._context)
         self._connections[name].send(data)
 
     def close(self, name: str) -> None:
@@ -192,13 +216,22 @@ class SocketWire:
         """
         came: dict[str, list[bytes]] = {name: [] for name in self._connections}
         for _ in range(2):
-            for name, connection in self._connections.items():
-                self._pings += 1
-                connection.send(b"~sync%d ping .\n" % self._pings)
-                pong = b"~sync%d ok ." % self._pings
-                while (line := connection.line()) != pong:
-                    came[name].append(line)
+            for name, connection in list(self._connections.items()):
+                try:
+                    came[name] += self._until_pong(connection)
+                except ConnectionError:
+                    came[name] += [*connection.got, CLOSED]
+                    self._connections.pop(name).close()
         return came
+
+    def _until_pong(self, connection: Connection) -> list[bytes]:
+        """What came before it; to a stranger it is an error."""
+        self._pings += 1
+        connection.got = []
+        connection.send(b"~sync%d ping .\n" % self._pings)
+        while not (line := connection.line()).startswith(b"~sync%d " % self._pings):
+            connection.got.append(line)
+        return connection.got
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mqks import __version__
-from mqks.cli.logs import LineFormatter
-from mqks.server.config import IN_FILE, OPTIONS, Config, ConfigError, Option, table
+from mqks.cli.logs import TextFormatter
+from mqks.server.config import IN_FILE, OPTIONS, SWITCH, Config, ConfigError, Option, table
 
 DOCS = Path(__file__).parents[2] / "docs" / "CONFIGURATION.md"
 
@@ -18,7 +18,16 @@ DOCS = Path(__file__).parents[2] / "docs" / "CONFIGURATION.md"
 OTHER: dict[str, tuple[str, object]] = {
     "port": ("25001", 25001),
     "host": ("::1", "::1"),
+    "http": ("false", False),
     "http_port": ("0", 0),
+    "http_host": ("0.0.0.0", "0.0.0.0"),
+    "http_name": ("broker,b-1.example.org", ("broker", "b-1.example.org")),
+    "tls_cert": ("/etc/mqks/cert.pem", Path("/etc/mqks/cert.pem")),
+    "tls_key": ("/etc/mqks/key.pem", Path("/etc/mqks/key.pem")),
+    "tls_ca": ("/etc/mqks/ca.pem", Path("/etc/mqks/ca.pem")),
+    "auth_file": ("/etc/mqks/auth.toml", Path("/etc/mqks/auth.toml")),
+    "insecure": ("true", True),
+    "auth_timeout": ("2.5", 2.5),
     "data": ("/var/lib/mqks", Path("/var/lib/mqks")),
     "memory": ("true", True),
     "fsync": ("interval=250", "interval=250"),
@@ -31,9 +40,24 @@ OTHER: dict[str, tuple[str, object]] = {
     "dedup_count": ("0", 0),
     "max_line": ("64K", 65536),
     "max_connections": ("12", 12),
+    "max_connections_per_address": ("3", 3),
+    "max_rate": ("1000", 1000),
+    "line_timeout": ("5s", 5.0),
+    "max_queues": ("10", 10),
+    "max_events": ("11", 11),
+    "max_consumers": ("13", 13),
+    "max_unacked": ("14", 14),
+    "max_length": ("1000000", 1_000_000),
+    "max_bytes": ("1G", 1 << 30),
+    "overflow": ("drop-oldest", "drop-oldest"),
+    "min_free_disk": ("0", 0),
     "max_memory": ("2G", 2 << 30),
     "log_level": ("debug", "debug"),
+    "log_format": ("json", "json"),
 }
+
+# Option → one that it makes no sense without.
+NEEDS = {"tls_key": "tls_cert", "tls_ca": "tls_cert"}
 
 
 def load(*argv: str, environ: Mapping[str, str] | None = None) -> Config:
@@ -49,7 +73,9 @@ def mistake(*argv: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def as_flag(option: Option, text: str) -> Sequence[str]:
-    return [option.flag] if text == "true" else [option.flag, text]
+    if option.kind is SWITCH:
+        return [option.flag if text == "true" else option.flag.replace("--", "--no-", 1)]
+    return [option.flag, text]
 
 
 def write(tmp_path: Path, toml: str) -> str:
@@ -84,15 +110,18 @@ def test_config_does_not_change() -> None:
 
 
 def test_default_can_be_written_as_it_is_shown(option: Option) -> None:
-    assert option.parse(option.shown, "here") == option.default
+    if option.default is not None:
+        assert option.parse(option.shown, "here") == option.default
+    else:
+        assert option.shown == ""
 
 
 def test_each_option_from_each_place(option: Option, tmp_path: Path) -> None:
-    text, value = OTHER[option.name]
-    wanted = replace(Config(), **{option.name: value})  # type: ignore[arg-type]
-    assert load(*as_flag(option, text)) == wanted
-    assert load(environ={option.env: text}) == wanted
-    file = write(tmp_path, f'{option.name} = "{text}"\n')
+    given = {each: OTHER[each.name] for each in (IN_FILE.get(NEEDS.get(option.name, "")), option) if each}
+    wanted = replace(Config(), **{each.name: value for each, (_, value) in given.items()})  # type: ignore[arg-type]
+    assert load(*(word for each, (text, _) in given.items() for word in as_flag(each, text))) == wanted
+    assert load(environ={each.env: text for each, (text, _) in given.items()}) == wanted
+    file = write(tmp_path, "".join(f'{each.name} = "{text}"\n' for each, (text, _) in given.items()))
     assert load("--config", file) == replace(wanted, config=Path(file))
     assert load(environ={"MQKS_CONFIG": file}) == replace(wanted, config=Path(file))
 
@@ -177,6 +206,16 @@ def test_fsync(text: str) -> None:
         *[("port", text) for text in ("65536", "-1", "x", "1.5", "\uff11", "0x10", "9" * 5000, " 1")],
         *[("max_line", text) for text in ("63", "2G", "1MB", "1.5M", "K", "-1", "1 M", "1\u212a", "9" * 5000)],
         *[("max_connections", text) for text in ("0", "1000001")],
+        *[
+            (name, text)
+            for name in ("max_connections_per_address", "max_queues", "max_events", "max_consumers")
+            for text in ("0", "1000001", "-1", "many")
+        ],
+        *[(name, text) for name in ("max_rate", "max_unacked", "max_length") for text in ("-1", "1e3", "", "9" * 19)],
+        *[(name, text) for name in ("max_bytes", "min_free_disk") for text in ("-1", "1MB", "2097152T")],
+        *[(name, text) for name in ("line_timeout", "auth_timeout") for text in ("-1", "soon", "1w")],
+        *[("overflow", text) for text in ("drop", "drop_oldest", "")],
+        *[(name, "") for name in ("tls_cert", "tls_key", "tls_ca", "auth_file")],
         *[("max_memory", text) for text in ("4", "999999999T")],
         *[
             ("fsync", text)
@@ -187,13 +226,15 @@ def test_fsync(text: str) -> None:
         *[("retain_age", text) for text in ("-1", "7w", "d", "1e3", "inf", "1.2345")],
         *[("log_level", text) for text in ("loud", "warn ing\nx")],
         *[("host", text) for text in ("a b", "a\nb")],
+        *[("http_name", text) for text in ("a b", "a,", ",", "http://a", "a:25080", "*", "[::1]", "é")],
     ],
 )
 def test_bad_value_is_named_with_its_place(name: str, text: str, tmp_path: Path) -> None:
     option = IN_FILE[name]
     line = mistake(f"{option.flag}={text}")
     assert line.startswith(f"{option.flag}: ") and repr(text) in line and "give " in line
-    assert mistake(environ={option.env: text}).startswith(f"{option.env}: ")
+    if text:  # an empty variable counts as not set
+        assert mistake(environ={option.env: text}).startswith(f"{option.env}: ")
     file = write(tmp_path, f"{name} = {toml_string(text)}\n")
     assert mistake("--config", file).startswith(f"{file!r}: {name}: ")
 
@@ -209,6 +250,7 @@ def test_bad_values_say_what_would_be_right() -> None:
     assert "90, 15m, 12h or 7d" in mistake("--retain-age", "a week")
     assert "interval=500" in mistake("--fsync", "often")
     assert "true or false" in mistake(environ={"MQKS_MEMORY": "maybe"})
+    assert "reject, drop-oldest" in mistake("--overflow", "block")
 
 
 def test_unknown_flags() -> None:
@@ -303,7 +345,7 @@ def test_documented_table_is_the_generated_one() -> None:
 def test_log_line() -> None:
     record = logging.LogRecord("mqks", logging.WARNING, "", 0, "got %s", ("a\nb\x1b[2Jé\x9b",), None)
     record.created, record.msecs = 1767323045.678, 678.0
-    assert LineFormatter().format(record) == "2026-01-02T03:04:05.678Z warning got a\\x0ab\\x1b[2Jé\\x9b"
+    assert TextFormatter().format(record) == "2026-01-02T03:04:05.678Z warning got a\\x0ab\\x1b[2Jé\\x9b"
 
 
 def test_log_keeps_the_traceback() -> None:
@@ -311,4 +353,4 @@ def test_log_keeps_the_traceback() -> None:
         raise RuntimeError("what went wrong")
     except RuntimeError:
         record = logging.LogRecord("mqks", logging.ERROR, "", 0, "failed", (), sys.exc_info())
-    assert LineFormatter().format(record).endswith("RuntimeError: what went wrong")
+    assert TextFormatter().format(record).endswith("RuntimeError: what went wrong")

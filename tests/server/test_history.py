@@ -244,6 +244,8 @@ def test_a_hold_keeps_segments_and_a_gone_position_is_refused(start: Start, conn
     assert talk(broker, b"x2 hold archive 0 --for=0 --confirm") == [b"x2 ok "]
     fill(broker, connect, 10)
     assert broker.wait_for_log("is removed: it is older or more")
+    while json.loads(talk(broker, b"s1 stats")[0].split(b" ", 2)[2])["journal"]["bytes"] >= 600_000:
+        pass  # it removes when a checkpoint is done, in the background
     broker.stop()
     assert sum(path.stat().st_size for path in (folder / "journal").iterdir()) < 600_000
     broker = start("--segment-size=64K", "--retain-bytes=200K")

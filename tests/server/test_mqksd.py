@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sysconfig
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -31,7 +32,7 @@ class Mqksd:
         self.process = subprocess.Popen(
             [MQKSD, *flags],
             cwd=folder,
-            env=clean | environ,
+            env=clean | {"MQKS_HTTP_PORT": "0"} | environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
@@ -192,8 +193,41 @@ def test_port_in_use(start: Start) -> None:
     assert err.endswith(advice) and err.count("\n") == 1
 
 
+def test_port_of_the_dashboard_in_use(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        code, out, err = start("--port=0", f"--http-port={port}").result()
+        assert (code, out) == (1, "")
+        advice = f"error port {port} on 127.0.0.1, for the dashboard, is in use; choose --http-port and --http-host, or"
+        assert advice in err and "--no-http" in err and err.count("\n") == 1
+        without = start("--port=0", f"--http-port={port}", "--no-http")
+        assert without.port()
+        without.process.terminate()
+        code, _, err = without.result()
+        assert code == 0 and "dashboard" not in err
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_address_of_the_dashboard_that_is_not_here(start: Start, host: str) -> None:
+    code, _, err = start("--port=0", f"--http-host={host}", "--insecure").result()
+    assert code == 1
+    *_, said = err.splitlines()  # before it there may be a warning of what --insecure means
+    assert f" on {host}, for the dashboard, " in said and "--http-host" in said
+
+
+def test_says_where_the_dashboard_is(start: Start) -> None:
+    mqksd = start("--port=0", "--memory")
+    mqksd.listening()
+    assert mqksd.process.stderr
+    said = mqksd.process.stderr.readline()
+    found = re.fullmatch(r"\S+Z info dashboard at (http://127\.0\.0\.1:\d+/)\n", said)
+    assert found, said
+    with urllib.request.urlopen(f"{found[1]}healthz") as answer:
+        assert answer.read() == b'{"status":"ok"}'
+
+
 def test_address_of_another_machine(start: Start) -> None:
-    code, _, err = start("--port=0", "--host=192.0.2.1").result()
+    code, _, err = start("--port=0", "--host=192.0.2.1", "--insecure").result()
     assert code == 1
     assert err.endswith("error 192.0.2.1 is not an address of this machine; choose --host\n")
 

@@ -92,6 +92,13 @@ def parse_host(text: str) -> str:
     raise ValueError("give a host name or an address, such as 127.0.0.1")
 
 
+def parse_names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(",")) if text else ()
+    if all(re.fullmatch(r"[A-Za-z0-9_.-]+", name) for name in names):
+        return names
+    raise ValueError("give host names with commas between them, such as broker,broker.example.org")
+
+
 def parse_fsync(text: str) -> str:
     mode, given, milliseconds = text.lower().partition("=")
     if mode in ("always", "never") and not given:
@@ -119,10 +126,14 @@ def show_span(span: float) -> str:
 
 PORT = number("PORT", 0, 65535)
 COUNT = number("N", 1, 1_000_000)
+COUNT_OR_NONE = number("N", 0, 1_000_000_000_000)
 ID_COUNT = number("N", 0, 100_000_000)
 HOST = Kind("HOST", parse_host)
+NAMES = Kind("NAME[,NAME]", parse_names, ",".join)
 PATH = Kind("PATH", parse_path)
 LEVEL = word("LEVEL", "debug", "info", "warning", "error")
+LOG_FORMAT = word("FORMAT", "text", "json")
+OVERFLOW = word("WHAT", "reject", "drop-oldest")
 SWITCH = Kind("", parse_switch, lambda value: str(value).lower(), toml=bool)
 LINE_SIZE = size(64, 1 << 30)
 FSYNC = Kind("MODE", parse_fsync)
@@ -151,9 +162,49 @@ class Config:
         default="127.0.0.1",
         metadata=about(HOST, "address to listen on; 0.0.0.0 for every network"),
     )
+    http: bool = field(
+        default=True,
+        metadata=about(SWITCH, "serve the dashboard, the metrics and an API over HTTP"),
+    )
     http_port: int = field(
         default=25080,
-        metadata=about(PORT, "port of the dashboard; accepted, but this version does not serve it yet"),
+        metadata=about(PORT, "port of the dashboard; 0 for any free one"),
+    )
+    http_host: str = field(
+        default="127.0.0.1",
+        metadata=about(HOST, "address of the dashboard; 0.0.0.0 for every network"),
+    )
+    http_name: tuple[str, ...] = field(
+        default=(),
+        metadata=about(
+            NAMES, "names that the dashboard answers to, beside addresses, localhost and the host's own name"
+        ),
+    )
+    tls_cert: Path | None = field(
+        default=None,
+        metadata=about(PATH, "certificate, with those that signed it, in PEM: then all is TLS, HTTP too"),
+    )
+    tls_key: Path | None = field(
+        default=None,
+        metadata=about(PATH, "key of the certificate, in PEM, if it is not in the same file"),
+    )
+    tls_ca: Path | None = field(
+        default=None,
+        metadata=about(PATH, "certificates in PEM: only clients with a certificate signed by one of them are let in"),
+    )
+    auth_file: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH, "TOML file with tokens and what each may do (mqks token new); then nobody is let in without"
+        ),
+    )
+    insecure: bool = field(
+        default=False,
+        metadata=about(SWITCH, "without an --auth-file, let other hosts in too: whoever can reach it may do all"),
+    )
+    auth_timeout: float = field(
+        default=10.0,
+        metadata=about(SPAN_OF_TIME, "time for a new connection to begin TLS and to say its token"),
     )
     data: Path = field(
         default=Path("mqks-data"),
@@ -205,6 +256,52 @@ class Config:
         default=10_000,
         metadata=about(COUNT, "most connections at one time"),
     )
+    max_connections_per_address: int = field(
+        default=5_000,
+        metadata=about(COUNT, "most connections of one address at one time"),
+    )
+    max_rate: int = field(
+        default=0,
+        metadata=about(COUNT_OR_NONE, "requests a second beyond which a client is slowed down; 0 for no limit"),
+    )
+    line_timeout: float = field(
+        default=60.0,
+        metadata=about(
+            SPAN_OF_TIME, "time for a line that was begun to end; beyond it the client is cut off; 0 for no limit"
+        ),
+    )
+    max_queues: int = field(
+        default=100_000,
+        metadata=about(COUNT, "most queues"),
+    )
+    max_events: int = field(
+        default=10_000,
+        metadata=about(COUNT, "most events that one queue is subscribed to"),
+    )
+    max_consumers: int = field(
+        default=10_000,
+        metadata=about(COUNT, "most consumers of one connection"),
+    )
+    max_unacked: int = field(
+        default=0,
+        metadata=about(COUNT_OR_NONE, "most unacked messages of one consumer, whatever its --prefetch; 0 for no limit"),
+    )
+    max_length: int = field(
+        default=0,
+        metadata=about(COUNT_OR_NONE, "most messages of a queue that has no --max-length of its own; 0 for no limit"),
+    )
+    max_bytes: int = field(
+        default=0,
+        metadata=about(RETAINED_SIZE, "most bytes of a queue that has no --max-bytes of its own; 0 for no limit"),
+    )
+    overflow: str = field(
+        default="reject",
+        metadata=about(OVERFLOW, "when a queue is full, unless it says itself: reject what comes, or drop-oldest"),
+    )
+    min_free_disk: int = field(
+        default=64 << 20,
+        metadata=about(RETAINED_SIZE, "space left on the disk below which nothing more is taken"),
+    )
     max_memory: int = field(
         default=1 << 30,
         metadata=about(MEMORY_SIZE, "memory for messages; beyond it publishers are slowed down, then refused"),
@@ -212,6 +309,10 @@ class Config:
     log_level: str = field(
         default="info",
         metadata=about(LEVEL, "least that is logged: debug, info, warning, error"),
+    )
+    log_format: str = field(
+        default="text",
+        metadata=about(LOG_FORMAT, "how it is logged: text, or json, which is one object a line"),
     )
     config: Path | None = field(
         default=None,
@@ -264,7 +365,11 @@ OPTIONS = [Option(each.name, each.default, **each.metadata) for each in fields(C
 IN_FILE = {option.name: option for option in OPTIONS if option.name != "config"}
 IN_ENVIRONMENT = {option.env: option for option in OPTIONS}
 IN_TOML = {str: "text in quotes", int: "a number, or text in quotes", bool: "true or false"}
-OF_OTHERS = {"MQKS_URL", "MQKS_SANITIZE", "MQKS_EXAMPLES", "MQKS_SEED"}  # read by clients, setup.py and tests
+# Read by clients, setup.py and tests.
+OF_OTHERS = {
+    "MQKS_URL", "MQKS_TOKEN", "MQKS_CA", "MQKS_CLIENT_CERT", "MQKS_CLIENT_KEY",
+    "MQKS_SANITIZE", "MQKS_EXAMPLES", "MQKS_SEED",
+}  # fmt: skip
 
 
 # ---- The places that options come from
@@ -297,14 +402,19 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return {each.name: each.parse(environ[each.env], each.env) for each in OPTIONS if environ.get(each.env)}
 
 
-def from_file(path: Path) -> dict[str, Any]:
+def read_toml(path: Path, flag: str, advice: str) -> dict[str, Any]:
+    """What is in the file that this flag names; `advice` is for one that is no TOML."""
     try:
         with path.open("rb") as file:
-            values = tomllib.load(file)
+            return tomllib.load(file)
     except OSError as error:
-        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}; check --config") from None
-    except ValueError as error:
-        raise ConfigError(f"{str(path)!r} is not TOML: {error}; write lines such as port = 25000") from None
+        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}; check {flag}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{str(path)!r} is not TOML: {error}; {advice}") from None
+
+
+def from_file(path: Path) -> dict[str, Any]:
+    values = read_toml(path, "--config", "write lines such as port = 25000")
     found: dict[str, Any] = {}
     for name, value in values.items():
         if name not in IN_FILE:

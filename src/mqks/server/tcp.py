@@ -5,13 +5,18 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from mqks.broker import Broker
+from mqks.broker.access import EVERYTHING, Rights
 from mqks.broker.client import Client
+from mqks.broker.entrance import stay
+from mqks.broker.errors import BadRequest
 from mqks.core.sockets import Poller, give_memory_back
+from mqks.logs import Entry
 from mqks.server.loop import TurnSelector
+from mqks.server.tls import NotTls, Tls, TlsFault, Wrapped
 
 log = logging.getLogger(__name__)
 
@@ -29,50 +34,46 @@ ACCEPTS_AT_ONCE = 64  # before the others get their turn
 RETRY_ACCEPT = 1.0  # seconds, when the process has no file descriptor left
 HOUSEKEEPING = 0.1  # seconds between looks at those paused for memory
 TRICKLE = 10  # every so many looks they are read once, whatever the memory
+OVERDUE = 10  # every so many looks those are cut off who keep the broker waiting
 GIVE_BACK = 50  # every so many looks freed memory goes back to the system, if it is much
 MUCH = 16 << 20
 FAREWELL = 3.0  # seconds that clients have to take what is buffered when the broker stops
 
 
 class TcpServer:
-    def __init__(self, broker: Broker, max_connections: int, disk: int = -1) -> None:
+    def __init__(self, broker: Broker, disk: int = -1, tls: Tls | None = None) -> None:
         """`disk` is a descriptor that is readable when something that the disk was asked for has ended."""
         self._broker = broker
         self._disk = disk
+        self._tls = tls
         self._broken: Callable[[], None] | None = None
-        self.max_connections = max_connections
         # What the poller calls does not lead back here: no circle keeps the epoll open when the server is gone.
-        self._poller = Poller(broker.core, partial(_closed, broker), _failed)
+        self._poller = Poller(broker.core, partial(_closed, broker), partial(_failed, broker))
         self._listeners: list[socket.socket] = []
         self._armed: asyncio.TimerHandle | None = None
-        self._refusal: tuple[int, bytes] | None = None
         self._looks = 0
         self._peak = 0
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """The event loop that this server runs on."""
-        return asyncio.SelectorEventLoop(TurnSelector(self._poller, self._keep_time))
+        return asyncio.SelectorEventLoop(TurnSelector(self._poller, self._after_turns))
 
-    def listen(self, host: str, port: int, broken: Callable[[], None]) -> list[str]:
-        """Listen on every address of the host; answers where. Port 0 takes a free one. A disk that fails: `broken`."""
+    def listen(
+        self, host: str, port: int, broken: Callable[[], None], given: Sequence[socket.socket] = ()
+    ) -> list[str]:
+        """Listen on every address of the host, or on the sockets that are given and listen already; answers where.
+
+        Port 0 takes a free one. A disk that fails: `broken`.
+        """
         loop = asyncio.get_running_loop()
         self._broken = broken
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for number, (family, _, _, _, address) in enumerate(found, 1):
-            try:
-                listener = socket.create_server((address[0], port), family=family, backlog=BACKLOG)
-            except OSError as error:
-                # `localhost` names an IPv6 address also where there is no IPv6: one that works is enough.
-                if error.errno in NOT_HERE and (self._listeners or number < len(found)):
-                    continue
-                raise
-            port = listener.getsockname()[1]
-            listener.setblocking(False)
-            self._listeners.append(listener)
+        self._broker.entrance.hang_up = lambda client: self._hang_up(loop, client)
+        self._broker.entrance.cut_off = self._poller.farewell
+        self._listeners += given or bind(host, port)
         for listener in self._listeners:
             loop.add_reader(listener, self._accept, listener)
         if self._disk >= 0:
-            loop.add_reader(self._disk, self._broker.poll_disk)
+            loop.add_reader(self._disk, self._poll_disk)
         loop.call_later(HOUSEKEEPING, self._keep_house)
         return [address_of(listener.getsockname()) for listener in self._listeners]
 
@@ -89,7 +90,8 @@ class TcpServer:
             await asyncio.sleep(HOUSEKEEPING / 10)
         for client in list(self._broker.clients):
             if client.pending_size:
-                log.warning("client %s did not take %d bytes in time", client.peer, client.pending_size)
+                said = "client {client} did not take {bytes} bytes in time and is cut off"
+                log.warning(Entry(said, client=client.peer, bytes=client.pending_size))
             self._poller.farewell(client)
         if self._disk >= 0:
             loop.remove_reader(self._disk)
@@ -98,21 +100,25 @@ class TcpServer:
         """Let go of all sockets and of the loop, whatever happened before."""
         if self._armed is not None:
             self._armed.cancel()
+        self._broker.entrance.hang_up = self._broker.entrance.cut_off = stay  # no circle keeps the epoll open
         for listener in self._listeners:
             listener.close()
-        self._cut_off()
+        self._cut_off(list(self._broker.clients))
 
     def drop_connections(self) -> int:
         """Close every connection, as a network that fails would, and go on; answers how many there were."""
         for listener in self._listeners:
             self._accept(listener)  # those who are at the door count too
-        return self._cut_off()
+        return self._cut_off([client for client in self._broker.clients if not client.inside])
 
-    def _cut_off(self) -> int:
-        clients = list(self._broker.clients)
+    def _cut_off(self, clients: list[Client]) -> int:
         for client in clients:
             self._poller.close(client)
         return len(clients)
+
+    def _hang_up(self, loop: asyncio.AbstractEventLoop, client: Client) -> None:
+        """Soon, since it may be in the middle of a line: the turn before that sends what it was told."""
+        loop.call_soon(self._poller.dismiss, client)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
@@ -127,9 +133,10 @@ class TcpServer:
 
     def _pause_accepting(self, listener: socket.socket, error: OSError) -> None:
         if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-            log.error("accept failed: %s", error)
+            log.error(Entry("accept failed: {reason}", reason=error))
         else:
-            log.error("cannot accept more connections for now: %s; raise `ulimit -n`", error.strerror)
+            said = "cannot accept more connections for now: {reason}; raise `ulimit -n`"
+            log.error(Entry(said, reason=error.strerror))
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
         loop.call_later(RETRY_ACCEPT, self._accept_again, listener)
@@ -139,38 +146,63 @@ class TcpServer:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _welcome(self, connection: socket.socket, peer: str) -> None:
-        if len(self._broker.clients) >= self.max_connections:
-            self._refuse(connection, peer)
+        if (bad := self._broker.entrance.barred(peer) or self._broker.crowded(peer)) is not None:
+            self._refuse(connection, peer, bad)
             return
         with contextlib.suppress(OSError):  # it may be gone already: reading will tell
             for level, option, value in SOCKET_OPTIONS:
                 connection.setsockopt(level, option, value)
         client = self._broker.connect(peer, connection.fileno())
         try:
-            self._poller.add(client)
+            self._poller.add(client, self._wrap(client))
         except OSError as error:
-            log.error("client %s cannot be served: %s", peer, error)
+            log.error(Entry("client {client} cannot be served: {reason}", client=peer, reason=error))
             self._broker.disconnect(client)
             connection.close()
             return
         connection.detach()
-        log.debug("client %s connected", peer)
+        log.debug(Entry("client {client} connected", client=peer))
 
-    def _refuse(self, connection: socket.socket, peer: str) -> None:
-        """Say so and close; those of one second share an error_id, so that a crowd does not fill the log."""
-        second = int(asyncio.get_running_loop().time())
-        if self._refusal is None or self._refusal[0] != second:
-            self._refusal = second, self._broker.new_dtid()
-            log.warning("error %s client=%s reason='--max-connections is reached'", self._refusal[1].decode(), peer)
+    def _wrap(self, client: Client) -> Wrapped | None:
+        """Until its handshake is done nobody knows who it is, whatever it may be after that."""
+        if self._tls is None:
+            return None
+        self._broker.entrance.expect(client)
+        return self._tls.wrap(partial(self._broker.entrance.met, client))
+
+    def adopt(self, connection: socket.socket, rights: Rights = EVERYTHING) -> None:
+        """Serve one end of a pair of sockets, whose other end is in this process: it is in no figures and no limit."""
+        connection.setblocking(False)
+        client = self._broker.connect("inside", connection.fileno(), inside=True, rights=rights)
+        try:
+            self._poller.add(client)
+        except OSError:
+            self._broker.disconnect(client)
+            raise
+        connection.detach()
+
+    def _refuse(self, connection: socket.socket, peer: str, bad: BadRequest) -> None:
+        """Say so and close. In TLS it could be said only after a handshake, which costs more than is left."""
+        error_id = self._broker.refuse(peer, bad)
         with connection, contextlib.suppress(OSError):
+            if self._tls is not None:
+                return
             connection.setblocking(False)
-            connection.send(b"- error " + self._refusal[1] + b"\n")
+            connection.send(b"- error " + error_id + b"\n")
             connection.shutdown(socket.SHUT_WR)
             connection.recv(1 << 16)  # closing with bytes unread would reset, and the error might not arrive
 
-    def _keep_time(self) -> None:
-        """After turns: go on with histories, and have the loop come back when the broker's next timer is due."""
+    def _after_turns(self) -> None:
+        """Go on with histories, once: what is left of them is for the turns that come."""
         self._broker.pump()
+        self._keep_time()
+
+    def _poll_disk(self) -> None:
+        self._broker.poll_disk()
+        self._keep_time()
+
+    def _keep_time(self) -> None:
+        """Have the loop come back when the broker's next timer is due."""
         when = self._broker.timers.next
         if when is not None and (self._armed is None or when < self._armed.when()):
             if self._armed is not None:
@@ -188,6 +220,9 @@ class TcpServer:
             self._broken()
         if self._poller.has_paused:
             self._poller.resume(trickle=self._looks % TRICKLE == 0)
+        if self._looks % OVERDUE == 0:
+            for client in self._broker.overdue():
+                self._poller.dismiss(client)
         used = self._broker.core.used
         self._peak = max(self._peak, used)
         if self._looks % GIVE_BACK == 0 and self._peak - used > MUCH:
@@ -196,13 +231,39 @@ class TcpServer:
         asyncio.get_running_loop().call_later(HOUSEKEEPING, self._keep_house)
 
 
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on every address of the host, all on one port."""
+    listeners: list[socket.socket] = []
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for number, (family, _, _, _, address) in enumerate(found, 1):
+        try:
+            listener = socket.create_server((address[0], port), family=family, backlog=BACKLOG)
+        except OSError as error:
+            # `localhost` names an IPv6 address also where there is no IPv6: one that works is enough.
+            if error.errno in NOT_HERE and (listeners or number < len(found)):
+                continue
+            for one in listeners:
+                one.close()
+            raise
+        port = listener.getsockname()[1]
+        listener.setblocking(False)
+        listeners.append(listener)
+    return listeners
+
+
 def _closed(broker: Broker, client: Client) -> None:
     broker.disconnect(client)
-    log.debug("client %s is gone", client.peer)
+    log.debug(Entry("client {client} is gone", client=client.peer))
 
 
-def _failed(client: Client, error: Exception) -> None:
-    log.error("client %s was cut off by a fault in the broker itself", client.peer, exc_info=error)
+def _failed(broker: Broker, client: Client, error: Exception) -> bytes | None:
+    """Answers its last words; None where there are none."""
+    if isinstance(error, TlsFault):
+        error_id = broker.mistakes.made(client, error)
+        return b"- error %s\n" % error_id if isinstance(error, NotTls) else b""
+    said = "client {client} was cut off by a fault in the broker itself"
+    log.error(Entry(said, client=client.peer), exc_info=error)
+    return None
 
 
 def address_of(address: tuple[str, int] | tuple[str, int, int, int]) -> str:

@@ -11,10 +11,10 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from mqks.server.app import run
 from mqks.server.config import OPTIONS, Config, ConfigError, unknown
@@ -22,8 +22,9 @@ from mqks.server.tcp import TcpServer, address_of
 
 log = logging.getLogger(__name__)
 
-OF_A_PROCESS = {"config", "log_level"}
+OF_A_PROCESS = {"config", "log_level", "log_format"}
 KNOWN = {option.name: option for option in OPTIONS if option.name not in OF_A_PROCESS}
+T = TypeVar("T")
 PATIENCE = 10.0  # seconds for what takes the broker microseconds
 
 
@@ -32,18 +33,27 @@ class Running(NamedTuple):
     loop: asyncio.AbstractEventLoop
     server: TcpServer
     stop: Callable[[], None]
+    reload: Callable[[], None]
 
 
 class Broker:
     """Runs inside `with broker()`; it may be stopped and started again there, always on the same port."""
 
-    def __init__(self, config: Config, address: str) -> None:
+    def __init__(self, config: Config, address: str, http_address: str | None) -> None:
         self.host = config.host
         self.port = config.port
-        self.url = f"mqks://{address}"
+        self._s = "s" if config.tls_cert else ""
+        self.url = f"mqks{self._s}://{address}"
+        self._http_address = http_address
         self._config = config
         self._running: Running | None = None
         self._error: BaseException | None = None
+
+    @property
+    def http_url(self) -> str:
+        if self._http_address is None:
+            raise RuntimeError("this broker serves no HTTP: start it with http=True")
+        return f"http{self._s}://{self._http_address}"
 
     def start(self) -> None:
         """Returns when clients can connect; raises what keeps the broker from it."""
@@ -79,17 +89,32 @@ class Broker:
 
     def drop_connections(self) -> int:
         """Close every connection, as a network that fails would, and go on; answers how many there were."""
-        if not self._running:
-            return 0
-        running, dropped = self._running, Future[int]()
-        running.loop.call_soon_threadsafe(lambda: dropped.set_result(running.server.drop_connections()))
-        return dropped.result(PATIENCE)
+        return self._call(self._running.server.drop_connections) if self._running else 0
+
+    def reload(self) -> None:
+        """As SIGHUP does: certificate and tokens are read again, and connections stay. What is wrong is in the log."""
+        if self._running:
+            self._call(self._running.reload)
+
+    def _call(self, function: Callable[[], T]) -> T:
+        """In the broker's thread."""
+        assert self._running
+        done: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                done.set_result(function())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self._running.loop.call_soon_threadsafe(call)
+        return done.result(PATIENCE)
 
     def _run(self, started: Future[Running]) -> None:
-        def listening(server: TcpServer, stop: Callable[[], None]) -> None:
+        def listening(server: TcpServer, stop: Callable[[], None], reload: Callable[[], None]) -> None:
             loop = asyncio.get_running_loop()
             loop.set_exception_handler(self._note)
-            started.set_result(Running(threading.current_thread(), loop, server, stop))
+            started.set_result(Running(threading.current_thread(), loop, server, stop, reload))
 
         try:
             run(self._config, listening)
@@ -111,11 +136,16 @@ def broker(*, data: str | Path | None = None, **options: object) -> Iterator[Bro
     """A broker that runs while the block does: in memory, or durable in the folder `data`.
 
     Options are those of `mqksd`, named as in its TOML file, as values or as text: `max_line="64K"`, `fsync="never"`.
-    The port is a free one, unless it is given.
+    Ports are free ones, unless they are given. With `http=True` the dashboard is served at `http_url`.
     """
-    config = _configured({"port": 0, "http_port": 0, "memory": data is None} | options, data)
-    with _port_kept(config) as (port, address):
-        running = Broker(replace(config, port=port), address)
+    config = _configured({"port": 0, "http": False, "http_port": 0, "memory": data is None} | options, data)
+    with ExitStack() as kept:
+        port, address = kept.enter_context(_port_kept(config.host, config.port))
+        config, http_address = replace(config, port=port), None
+        if config.http:
+            http_port, http_address = kept.enter_context(_port_kept(config.http_host, config.http_port))
+            config = replace(config, http_port=http_port)
+        running = Broker(config, address, http_address)
         running.start()
         try:
             yield running
@@ -128,6 +158,8 @@ def _configured(options: dict[str, object], data: str | Path | None) -> Config:
     for name, value in options.items():
         if name not in KNOWN:
             raise unknown("option", name, KNOWN)
+        if value is None:  # as if it were not given
+            continue
         option = KNOWN[name]
         values[name] = option.parse(value if isinstance(value, str) else option.kind.show(value), name)
     config = Config(**values)
@@ -137,9 +169,9 @@ def _configured(options: dict[str, object], data: str | Path | None) -> Config:
 
 
 @contextmanager
-def _port_kept(config: Config) -> Iterator[tuple[int, str]]:
+def _port_kept(host: str, port: int) -> Iterator[tuple[int, str]]:
     """A socket that is bound but does not listen: nobody else gets the port while the broker is away."""
-    found = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, _, _, address = found[0]
     with socket.socket(family, kind) as keeper:
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker's own socket does

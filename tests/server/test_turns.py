@@ -1,0 +1,155 @@
+"""Turns of the poller, one at a time: whose lines are taken when, and what becomes of those that wait.
+
+The broker is in process, and the test takes its turns; the sockets are real.
+"""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from mqks.broker import Broker
+from mqks.broker.access import EVERYTHING
+from mqks.broker.client import Client
+from mqks.broker.entrance import Decided
+from mqks.broker.limits import Limits
+from mqks.core.sockets import Poller
+from tests.running import PATIENCE
+from tests.server.test_connections import reset
+
+SHARE = 64  # requests of one connection in a turn
+LITTLE = 4096  # bytes of a stranger that wait
+
+
+def fail(_: Client, error: Exception) -> None:
+    raise error
+
+
+class Turns:
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.broker = Broker(limits=limits)
+        self.poller = Poller(self.broker.core, self.broker.disconnect, fail)
+        self.sockets = ExitStack()
+
+    def pair(self) -> tuple[socket.socket, Client]:
+        return self._serve(*socket.socketpair())
+
+    def by_tcp(self) -> tuple[socket.socket, Client]:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            near = socket.create_connection(listener.getsockname())
+            return self._serve(near, listener.accept()[0])
+
+    def _serve(self, near: socket.socket, far: socket.socket) -> tuple[socket.socket, Client]:
+        self.sockets.enter_context(near)
+        near.setblocking(False)
+        far.setblocking(False)
+        client = self.broker.connect("127.0.0.1:1", far.detach())
+        self.poller.add(client)
+        return near, client
+
+    def turn(self) -> None:
+        self.poller.wait(0)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline
+            self.turn()
+
+    def close(self) -> None:
+        for client in list(self.broker.clients):
+            self.poller.close(client)
+        self.sockets.close()
+
+
+@pytest.fixture
+def turns() -> Iterator[Turns]:
+    turns = Turns()
+    yield turns
+    turns.close()
+
+
+def answers(near: socket.socket) -> int:
+    return near.recv(1 << 20).count(b"\n")
+
+
+def test_one_who_asks_much_does_not_keep_the_others_waiting(turns: Turns) -> None:
+    (many, _), (one, _) = turns.pair(), turns.pair()
+    many.sendall(b"p ping\n" * (3 * SHARE + 1))
+    one.sendall(b"p ping\n")
+    turns.turn()
+    assert (answers(many), answers(one)) == (SHARE, 1)
+    one.sendall(b"p ping\n" * 2)
+    turns.turn()
+    assert (answers(many), answers(one)) == (SHARE, 2)
+    turns.turn()
+    turns.turn()
+    assert answers(many) == SHARE + 1
+    many.sendall(b"p ping\n")
+    turns.turn()
+    assert answers(many) == 1, "it is read again"
+
+
+def test_publishes_are_taken_all_at_once(turns: Turns) -> None:
+    near, client = turns.pair()
+    near.sendall(b"m publish e1 data\n" * 1000)
+    turns.turn()
+    assert turns.broker.core.published == client.lines == 1000
+
+
+def test_when_a_great_many_wait_some_of_them_have_their_turn(turns: Turns) -> None:
+    served = [turns.pair() for _ in range(300)]
+    for near, client in served:
+        turns.broker.core.block(client)
+        near.sendall(b"p ping\n")
+    for _, client in served:
+        turns.broker.core.unblock(client)
+    assert len(turns.broker.core.resumable()) == 256
+    assert len(turns.broker.core.resumable()) == 300 - 256
+    assert turns.broker.core.resumable() == []
+
+
+@pytest.mark.parametrize("leave", [socket.socket.close, reset], ids=["closes", "resets"])
+def test_one_who_goes_is_heard_to_the_end(turns: Turns, leave: Callable[[socket.socket], None]) -> None:
+    """Its replies cannot be sent: that is no reason to drop what it has said and what has not had its turn."""
+    near, client = turns.by_tcp()
+    near.sendall(b"p ping\n" * (5 * SHARE) + b"m publish e1 data\n" * 100)
+    leave(near)
+    turns.until(lambda: client.gone)
+    assert (turns.broker.core.published, client.lines) == (100, 5 * SHARE + 100)
+
+
+def test_what_is_dropped_of_one_who_goes_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    turns = Turns(Limits(max_rate=10))
+    near, client = turns.by_tcp()
+    near.sendall(b"p ping\n" * 20)
+    turns.until(lambda: client.blocked > 0)
+    reset(near)
+    turns.until(lambda: client.gone)
+    assert f"{7 * 9} bytes that it had sent are dropped" in caplog.text
+    turns.close()
+
+
+def test_little_of_a_stranger_waits_while_it_is_decided_who_it_is(turns: Turns) -> None:
+    asked: list[Decided] = []
+    turns.broker.entrance.ask = lambda _, __, decided: asked.append(decided)
+    near, client = turns.pair()
+    near.sendall(b"a1 auth token\n" + b"m publish e1 data\n" * 3000)
+    for _ in range(10):
+        turns.turn()
+    assert 0 < client.unheard <= LITTLE
+    asked.pop()(EVERYTHING)
+    turns.until(lambda: client.lines == 3001)
+    assert turns.broker.core.published == 3000
+
+
+def test_a_stranger_that_goes_while_it_is_decided_who_it_is_is_let_go(turns: Turns) -> None:
+    turns.broker.entrance.ask = lambda *_: None
+    near, client = turns.by_tcp()
+    near.sendall(b"a1 auth token\n" + b"m publish e1 data\n" * 3000)
+    turns.until(lambda: client.blocked > 0)
+    reset(near)
+    turns.until(lambda: client.gone)
+    assert client.received <= LITTLE
