@@ -1,5 +1,6 @@
 """A broker of its own for each test, and the clients to talk to it: each test that takes `open_mq` runs with both."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mqks.client.session import Session
 from mqks.testing import Broker, broker
 from tests.client.both import open_client
 
@@ -29,3 +31,16 @@ def durable(tmp_path: Path) -> Iterator[Broker]:
 def open_mq(request: pytest.FixtureRequest) -> Iterator[Open]:
     with ExitStack() as stack:
         yield lambda broker, **options: stack.enter_context(open_client(request.param, broker.url, **options))
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """One for each attempt to connect that failed; they follow each other without much delay."""
+    failed = threading.Semaphore(0)
+
+    def connect_failed(_: Session) -> float:
+        failed.release()
+        return 0.01
+
+    monkeypatch.setattr(Session, "connect_failed", connect_failed)
+    return failed

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
-from mqks.client.options import CONNECT_SECONDS
+from mqks.client.hello import CONNECT_SECONDS
 from mqks.client.session import Session
 from tests.client.network import Clock, Wire
 from tests.sim.links import Violation

@@ -1,5 +1,6 @@
 """What a client does when its connection does not live as long as it does: with both clients, and a real broker."""
 
+import contextlib
 import logging
 import os
 import re
@@ -177,15 +178,17 @@ def test_closing_without_a_broker_says_what_was_not_sent(
 
 
 class Mute:
-    """Accepts connections and says nothing, as a machine that has gone does; `heal` makes it a door to the broker."""
+    """Accepts connections, says what it was given to each, and then nothing, as a machine that has gone does."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_words: bytes = b"") -> None:
+        self.first_words = first_words
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.url = f"mqks://127.0.0.1:{self.port}"
         self.accepted: list[socket.socket] = []
         self.twice = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def _accept(self) -> None:
         while True:
@@ -193,17 +196,21 @@ class Mute:
                 self.accepted.append(self.listener.accept()[0])
             except OSError:
                 return
+            with contextlib.suppress(OSError):  # it has gone already
+                self.accepted[-1].sendall(self.first_words)
             if len(self.accepted) > 1:
                 self.twice.set()
 
     def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(PATIENCE)
         self.listener.close()
         for connection in self.accepted:
             connection.close()
 
 
 def test_a_connection_without_answers_is_given_up(open_mq: Open, caplog: pytest.LogCaptureFixture) -> None:
-    mute = Mute()
+    mute = Mute(first_words=b"hello ok \n")
     try:
         with caplog.at_level(logging.WARNING, "mqks.client"):
             mq = open_mq(mute, **QUICK)
@@ -215,16 +222,64 @@ def test_a_connection_without_answers_is_given_up(open_mq: Open, caplog: pytest.
 
 
 def test_what_is_no_broker(open_mq: Open, caplog: pytest.LogCaptureFixture) -> None:
-    mute = Mute()
+    mute = Mute(first_words=b"hello ok \nHTTP/1.1 400 Bad Request\r\n\r\n\xff\n")
     try:
         with caplog.at_level(logging.WARNING, "mqks.client"):
             mq = open_mq(mute)
-            while not mute.accepted:
-                mute.twice.wait(0.01)
-            mute.accepted[0].sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n\xff\n")
-            mute.accepted[0].close()
             assert mute.twice.wait(PATIENCE)
         mq.close(timeout=0)
+    finally:
+        mute.close()
+
+
+def test_who_is_turned_away_is_told_why_and_has_said_nothing(open_mq: Open) -> None:
+    """As by a broker that wants TLS, or is full."""
+    mute = Mute(first_words=b"- error e1\n")
+    try:
+        with pytest.raises(mqks.ConnectionLost, match=r"the broker turns us away \(no TLS.*error e1"):
+            open_mq(mute, connect_timeout=0)
+        assert mute.accepted[0].recv(1000) == b"hello ping\n"
+    finally:
+        mute.close()
+
+
+def test_who_is_turned_away_when_it_comes_back_waits_longer_each_time(
+    open_mq: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the log once, and what was published waits."""
+    delays: list[float] = []
+    often = threading.Event()
+    connect_failed = session.Session.connect_failed
+
+    def note(one: session.Session) -> float:
+        delays.append(connect_failed(one))
+        if len(delays) == 8:
+            often.set()
+        return 0.0
+
+    monkeypatch.setattr(session.Session, "connect_failed", note)
+    mute = Mute(first_words=b"hello ok \n")
+    try:
+        mq = open_mq(mute)
+        mute.first_words = b"- error e1\n"
+        mute.accepted[0].shutdown(socket.SHUT_RDWR)
+        assert often.wait(PATIENCE)
+        mq.publish("e", "1")
+        assert delays[:5] == sorted(delays[:5])
+        assert delays[7] >= session.LONGEST_DELAY / 2
+        mq.close(timeout=0)
+    finally:
+        mute.close()
+    assert caplog.text.count("turns us away") == 1
+    assert "publishes that were never sent" in caplog.text
+
+
+@pytest.mark.parametrize("token", [None, "a.token"])
+def test_a_peer_that_speaks_too_slowly_is_not_waited_for(open_mq: Open, token: str | None) -> None:
+    mute = Mute(first_words=b"hello ")
+    try:
+        with pytest.raises(mqks.ConnectionLost, match="no answer"):
+            open_mq(mute, connect_timeout=0, timeout=0.1, token=token)
     finally:
         mute.close()
 

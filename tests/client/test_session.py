@@ -379,7 +379,7 @@ def test_a_new_connection_is_not_held_guilty_for_the_old_one(talk: Talk) -> None
     """)
 
 
-def test_backoff_grows_to_its_longest_and_starts_anew_when_something_is_heard(talk: Talk) -> None:
+def test_backoff_grows_to_its_longest_and_starts_anew_with_an_answer(talk: Talk) -> None:
     session = talk.session
     longest = [min(LONGEST_DELAY, FIRST_DELAY * 2**attempt) for attempt in range(20)]
     for most in longest:
@@ -388,8 +388,15 @@ def test_backoff_grows_to_its_longest_and_starts_anew_when_something_is_heard(ta
     talk("* lost")
     assert session.connect_failed() >= LONGEST_DELAY / 2
     talk("* connected")
-    session.received(b"x")
+    session.received(b"- error e1\n")  # nor is one that turns us away
     talk("* lost")
+    assert session.connect_failed() >= LONGEST_DELAY / 2
+    talk("""
+        * connected
+        > {p1} ping keep-alive
+        < {p1} ok keep-alive
+        * lost
+    """)
     assert session.connect_failed() <= FIRST_DELAY
 
 

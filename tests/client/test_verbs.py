@@ -82,6 +82,10 @@ BAD: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "events as one string": ("consume", ("q", "events"), {}),
     "a flag in events": ("consume", ("q", ["--manual-ack"]), {}),
     "nothing to rebind": ("rebind", ("q",), {}),
+    "a limit below 0": ("rebind", ("q", ["e"]), {"max_length": -1}),
+    "a limit that is no number": ("consume", ("q",), {"max_bytes": "1G"}),
+    "a policy that there is not": ("recv", ("q", {}), {"overflow": "drop"}),
+    "limits and no events": ("rebind", ("q", []), {"max_length": 1}),
     "newline in a request": ("request", ("ping", "a\nb"), {}),
     "space in a scope": ("publish", ("e",), {"once": "my scope"}),
     "not JSON": ("publish", ("e", {"a": {1}}), {}),
@@ -149,6 +153,29 @@ def test_rebind(running: Broker, open_mq: Open) -> None:
     assert events() == ["x"]
     mq.rebind("q", [])
     assert events() == []
+
+
+def test_limits_of_queues(running: Broker, open_mq: Open) -> None:
+    mq = open_mq(running)
+
+    def limits() -> tuple[object, ...]:
+        queue = mq.stats()["queues"]["q1"]
+        return queue["events"], queue["max_length"], queue["max_bytes"], queue["overflow"]
+
+    mq.rebind("q1", ["e1"], max_length=2)
+    assert limits() == (["e1"], 2, 0, "reject")
+    for data in ("one", "two"):
+        mq.publish("e1", data, confirm=True)
+    with pytest.raises(mqks.Refused):
+        mq.publish("e1", "three", confirm=True)
+    mq.rebind("q1", overflow="drop-oldest")
+    mq.publish("e1", "three", confirm=True)
+    assert limits() == (["e1"], 2, 0, "drop-oldest")
+    consumer = mq.consume("q1", max_bytes=5000, max_length=0)
+    assert [consumer.get().data for _ in range(2)] == ["two", "three"]
+    assert limits() == (["e1"], 0, 5000, "drop-oldest")
+    mq.recv("q1", {"k": 1}, max_bytes=0, overflow="reject", delete_queue_when_unused=False).ready()
+    assert limits() == (["e1"], 0, 0, "reject")
 
 
 def test_consume_adds_events_and_hears_of_changes(running: Broker, open_mq: Open) -> None:
@@ -348,14 +375,16 @@ def test_closing_ends_consumers(running: Broker, open_mq: Open) -> None:
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("mqks://example.com:26000", ("example.com", 26000)),
-        ("mqks://example.com", ("example.com", 25000)),
-        ("mqks://example.com/", ("example.com", 25000)),
-        ("mqks://[::1]:26000", ("::1", 26000)),
-        (None, ("127.0.0.1", 25000)),
+        ("mqks://example.com:26000", Address("example.com", 26000)),
+        ("mqks://example.com", Address("example.com", 25000)),
+        ("mqks://example.com/", Address("example.com", 25000)),
+        ("mqks://[::1]:26000", Address("::1", 26000)),
+        ("mqkss://example.com", Address("example.com", 25000, tls=True)),
+        ("mqkss://[::1]:26000", Address("::1", 26000, tls=True)),
+        (None, Address("127.0.0.1", 25000)),
     ],
 )
-def test_addresses(url: str | None, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses(url: str | None, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MQKS_URL", raising=False)
     assert find_address(url) == address
     assert find_address(str(find_address(url))) == address
@@ -373,6 +402,13 @@ def test_the_environment_tells_the_address(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(ValueError, match="no address of a broker"):
         find_address(url)
+
+
+@pytest.mark.parametrize("url", ["mqks://:secret@x", "mqks://to.secret@x", "mqks://x?token=secret", "mqks://x#secret"])
+def test_a_secret_in_an_address_is_not_taken_and_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match="MQKS_TOKEN") as refused:
+        find_address(url)
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"keep_alive": 0}, {"max_buffer": 0}, {"when_full": "drop"}])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqks.client.session import MOST_FORGOTTEN, Session
 from mqks.client.wire import Ids, Lines, Message, Reader
 
 
@@ -163,3 +164,39 @@ def test_bytes_that_are_no_text() -> None:
     read([b"c1 ok m1 event=\xff \xfe\xc3\n"], one)
     assert one.batch[0].bytes == b"\xfe\xc3"
     assert one.batch[0].event.encode("utf-8", "surrogateescape") == b"\xff"
+
+
+# ── lines that leave in pieces ──
+
+
+def test_pieces_are_all_of_it_in_order() -> None:
+    lines = Lines(Ids())
+    text = "".join(f"m{number} ping {'x' * number}\n" for number in range(50))
+    for line in text.splitlines(keepends=True):
+        lines.put(line)
+    pieces = []
+    while lines.size:
+        pieces.append(lines.piece(7))
+    assert b"".join(pieces).decode() == text
+    assert (lines.piece(7), lines.waiting) == (b"", [])
+
+
+def test_a_line_that_left_in_part_still_waits() -> None:
+    lines = Lines(Ids())
+    lines.put("m1 ping 1\n")
+    lines.put("m2 ping 2\n")
+    assert lines.piece(15) == b"m1 ping 1\nm2 pi"
+    assert (lines.waiting, lines.size, lines.begun) == (["m2 ping 2\n"], 5, 5)
+    assert lines.take() == b"ng 2\n"
+
+
+def test_a_line_that_left_in_part_is_gone_on_with_when_others_are_dropped() -> None:
+    """Not begun again in the middle of itself."""
+    session = Session()
+    session.made()
+    session.out.piece(1 << 20)
+    ids = [session.ask("ping", print) for _ in range(MOST_FORGOTTEN + 2)]
+    begun = session.out.piece(7)
+    session.publish("e", "d", id="m1")
+    session.forget(*ids)
+    assert begun + session.out.take() == f"{ids[0]} ping\nm1 publish e d\n".encode()

@@ -19,6 +19,7 @@ from mqks.client.aio_driver import AsyncDriver, resolve
 from mqks.client.aio_stream import Answers, Stream
 from mqks.client.consumer import BaseConsumer
 from mqks.client.errors import ConnectionLost, MqksError, Refused
+from mqks.client.limits import QueueLimits
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
 from mqks.client.session import Done, log
@@ -220,6 +221,7 @@ class AsyncClient:
         manual_ack: bool = False,
         prefetch: int | None = None,
         delete_queue_when_unused: bool | float = False,
+        **limits: Unpack[QueueLimits],
     ) -> AsyncConsumer:
         """A consumer to iterate over. With events, the queue's are replaced; with add_events, some are added."""
         stream: Stream[AsyncMessage] = Stream(self._driver)
@@ -232,6 +234,7 @@ class AsyncClient:
             manual_ack=manual_ack,
             prefetch=prefetch,
             delete_queue_when_unused=delete_queue_when_unused,
+            limits=limits,
         )
         stream.open(wanted)
         return AsyncConsumer(self._driver, wanted, stream)
@@ -244,6 +247,7 @@ class AsyncClient:
         manual_ack: bool = False,
         prefetch: int | None = None,
         delete_queue_when_unused: bool | float = True,
+        **limits: Unpack[QueueLimits],
     ) -> AsyncConsumer:
         """The SEVX way to consume: events that have all that the pattern has. Their JSON is the message's data."""
         stream: Stream[AsyncMessage] = Stream(self._driver)
@@ -255,6 +259,7 @@ class AsyncClient:
             manual_ack=manual_ack,
             prefetch=prefetch,
             delete_queue_when_unused=delete_queue_when_unused,
+            limits=limits,
         )
         stream.open(wanted)
         return AsyncConsumer(self._driver, wanted, stream)
@@ -267,9 +272,10 @@ class AsyncClient:
         remove: Iterable[str] = (),
         remove_mask: Iterable[str] = (),
         add: Iterable[str] = (),
+        **limits: Unpack[QueueLimits],
     ) -> None:
-        """Replace the queue's events ([] removes all), or remove and add some."""
-        await self._driver.ask(verbs.rebind(queue, events, remove, remove_mask, add))
+        """Replace the queue's events ([] removes all), or remove and add some; limit how long it may be."""
+        await self._driver.ask(verbs.rebind(queue, events, remove, remove_mask, add, limits))
 
     async def delete_queue(self, queue: str, *, when_unused: bool | float = False) -> None:
         """At once, which ends this client's own consumers of it, or when it is unused (for so many seconds)."""

@@ -8,12 +8,15 @@ import contextlib
 import inspect
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from mqks.client import forks
 from mqks.client.address import Address
-from mqks.client.errors import BufferFull, ConnectionLost, MqksError
+from mqks.client.aio_reaching import connected
+from mqks.client.errors import AuthRefused, BufferFull, ConnectionLost, MqksError, TlsFailed
+from mqks.client.hello import TurnedAway
 from mqks.client.liveness import is_held_back
-from mqks.client.options import CONNECT_SECONDS, Options, tell, unreachable
+from mqks.client.options import Options, tell, unreachable
 from mqks.client.session import Session, log
 
 
@@ -25,7 +28,10 @@ class AsyncDriver(asyncio.Protocol):
         self.closed: MqksError | None = ConnectionLost(
             "this client was not started: use `async with`, or await start()"
         )
+        self._access = options.access
+        self._access.warn(address)
         self._transport: asyncio.Transport | None = None
+        self._socket: Any = None  # of the transport, which forgets it when a connection with TLS ends
         self._writable = True
         self.flushing = False
         self._down = asyncio.Event()
@@ -39,9 +45,14 @@ class AsyncDriver(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.closed = None
         said, until = False, self.loop.time() + self.options.connect_timeout
-        while not self.session.connected:
+        while True:
             try:
-                await self._connect()
+                within = max(until - self.loop.time(), self.options.timeout)
+                await connected(self.address, self._access, self, within=within)
+                break  # even if it is lost again already: then it is made anew as any other
+            except (AuthRefused, TlsFailed) as error:  # trying again will not help
+                self.closed = error
+                raise
             except OSError as error:
                 delay = self.session.connect_failed()
                 if self.loop.time() + delay > until:
@@ -119,10 +130,6 @@ class AsyncDriver(asyncio.Protocol):
 
     # Connecting, and again
 
-    async def _connect(self) -> None:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            await self.loop.create_connection(lambda: self, self.address.host, self.address.port)
-
     async def _keep(self) -> None:
         while True:
             while self.session.connected:
@@ -132,12 +139,23 @@ class AsyncDriver(asyncio.Protocol):
                 self._beat()
             log.warning("connection to %s lost, reconnecting", self.address)
             self._tell(self.options.on_disconnect)
-            while not self.session.connected:
-                await asyncio.sleep(self.session.connect_failed())
-                with contextlib.suppress(OSError):
-                    await self._connect()
+            await self._return()
             log.warning("connected to %s again", self.address)
             self._tell(self.options.on_reconnect)
+
+    async def _return(self) -> None:
+        """Until there is a connection again. What will not pass by itself is said once: somebody has to mend it."""
+        said = False
+        while not self.session.connected:
+            await asyncio.sleep(self.session.connect_failed())
+            try:
+                await connected(self.address, self._access, self)
+            except (AuthRefused, TlsFailed, TurnedAway) as error:
+                if not said:
+                    log.error("%s; trying on", error)
+                said = True
+            except OSError:
+                pass
 
     def _tell(self, hook: Callable[[], object]) -> None:
         if inspect.isawaitable(told := tell(hook)):
@@ -159,7 +177,7 @@ class AsyncDriver(asyncio.Protocol):
 
     def _beat(self) -> None:
         if self._transport is not None and not self.session.tick():
-            if is_held_back(self._transport.get_extra_info("socket")):
+            if is_held_back(self._socket):
                 return
             log.warning("%s does not answer", self.address)
             self._give_up()
@@ -168,7 +186,7 @@ class AsyncDriver(asyncio.Protocol):
     def _give_up(self) -> None:
         if self._transport is not None:
             with contextlib.suppress(OSError):  # it is gone already
-                self._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)  # also for a child that has it too
+                self._socket.shutdown(socket.SHUT_RDWR)  # also for a child that has it too
             self._transport.abort()
             self._transport = None
             self.session.lost()
@@ -179,10 +197,8 @@ class AsyncDriver(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        if transport.get_extra_info("sockname") == transport.get_extra_info("peername"):
-            transport.abort()  # as may happen on loopback, when nobody listens there
-            return
         self._transport = transport
+        self._socket = transport.get_extra_info("socket")
         self._writable = True
         self._down.clear()
         self.session.made()

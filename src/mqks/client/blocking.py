@@ -19,6 +19,7 @@ from mqks.client.blocking_driver import NEVER, BlockingDriver
 from mqks.client.blocking_stream import Answers, Stream, ask
 from mqks.client.consumer import BaseConsumer
 from mqks.client.errors import ConnectionLost, MqksError, Refused
+from mqks.client.limits import QueueLimits
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
 from mqks.client.session import log
@@ -224,6 +225,7 @@ class Client:
         manual_ack: bool = False,
         prefetch: int | None = None,
         delete_queue_when_unused: bool | float = False,
+        **limits: Unpack[QueueLimits],
     ) -> Consumer:
         """A consumer to iterate over. With events, the queue's are replaced; with add_events, some are added."""
         stream: Stream[Message] = Stream(self._driver)
@@ -236,6 +238,7 @@ class Client:
             manual_ack=manual_ack,
             prefetch=prefetch,
             delete_queue_when_unused=delete_queue_when_unused,
+            limits=limits,
         )
         stream.open(wanted)
         return Consumer(self._driver, wanted, stream)
@@ -248,6 +251,7 @@ class Client:
         manual_ack: bool = False,
         prefetch: int | None = None,
         delete_queue_when_unused: bool | float = True,
+        **limits: Unpack[QueueLimits],
     ) -> Consumer:
         """The SEVX way to consume: events that have all that the pattern has. Their JSON is the message's data."""
         stream: Stream[Message] = Stream(self._driver)
@@ -259,6 +263,7 @@ class Client:
             manual_ack=manual_ack,
             prefetch=prefetch,
             delete_queue_when_unused=delete_queue_when_unused,
+            limits=limits,
         )
         stream.open(wanted)
         return Consumer(self._driver, wanted, stream)
@@ -271,9 +276,10 @@ class Client:
         remove: Iterable[str] = (),
         remove_mask: Iterable[str] = (),
         add: Iterable[str] = (),
+        **limits: Unpack[QueueLimits],
     ) -> None:
-        """Replace the queue's events ([] removes all), or remove and add some."""
-        ask(self._driver, verbs.rebind(queue, events, remove, remove_mask, add))
+        """Replace the queue's events ([] removes all), or remove and add some; limit how long it may be."""
+        ask(self._driver, verbs.rebind(queue, events, remove, remove_mask, add, limits))
 
     def delete_queue(self, queue: str, *, when_unused: bool | float = False) -> None:
         """At once, which ends this client's own consumers of it, or when it is unused (for so many seconds)."""

@@ -11,16 +11,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from mqks.client import forks
 from mqks.client.address import Address
 from mqks.client.bell import Bell
-from mqks.client.errors import BufferFull, ConnectionLost, MqksError
+from mqks.client.errors import AuthRefused, BufferFull, ConnectionLost, MqksError, TlsFailed
+from mqks.client.hello import TurnedAway
 from mqks.client.liveness import is_held_back
-from mqks.client.options import CONNECT_SECONDS, Options, nothing, tell, unreachable
+from mqks.client.options import Options, nothing, tell, unreachable
+from mqks.client.reaching import connected, cut
 from mqks.client.session import Session, log
 from mqks.client.verbs import PIECE
 from mqks.client.wanted import Wanted
+
+if TYPE_CHECKING:
+    from mqks.client.sealed import Sealed
 
 CHUNK = 256 << 10  # bytes read at a time
 LINGER = 0.001  # seconds in which publishes that nobody waits for gather
@@ -35,7 +41,11 @@ class BlockingDriver:
         self.session = Session(ping=options.ping)
         self.closed: MqksError | None = None
         self._room = Bell(self.lock)
+        self._access = options.access
+        self._access.warn(address)
+        self._coming: socket.socket | None = None  # the connection that is being made
         self._socket: socket.socket | None = None
+        self._sealed: Sealed | None = None  # the same, where it speaks TLS
         self._blocked = False  # the socket takes no more for now
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
@@ -44,13 +54,13 @@ class BlockingDriver:
         self.due = NEVER  # when the thread is to flush
         self._stopping = threading.Event()
         self._leaving: deque[Wanted] = deque()
+        self._thread = threading.Thread(target=self._run, name=f"client of {address}", daemon=True)
         try:
             self._start()
         except BaseException:
             self._waker.close()
             self._woken.close()
             raise
-        self._thread = threading.Thread(target=self._run, name=f"client of {address}", daemon=True)
         self._thread.start()
         forks.watch(self)
 
@@ -58,7 +68,9 @@ class BlockingDriver:
         said, until = False, time.monotonic() + self.options.connect_timeout
         while True:
             try:
-                return self._connect()
+                return self._connect(max(until - time.monotonic(), self.options.timeout))
+            except (AuthRefused, TlsFailed):  # trying again will not help
+                raise
             except OSError as error:
                 delay = self.session.connect_failed()
                 if time.monotonic() + delay > until:
@@ -74,6 +86,8 @@ class BlockingDriver:
             self.closed = self.closed or ConnectionLost("this client is closed")
         self._stopping.set()
         self.wake()
+        if (coming := self._coming) is not None:
+            cut(coming)
         if threading.current_thread() is not self._thread:
             self._thread.join()
         with self.lock:
@@ -119,10 +133,19 @@ class BlockingDriver:
             raise self.closed
 
     def flush(self) -> None:
-        """Send what there is to send, as far as the socket takes it; the thread goes on from there."""
+        """Send what there is to send, as far as the socket takes it; the thread goes on from there.
+
+        With TLS only the thread sends: its steps are several, and Ctrl-C, which comes to the main one, may cut them.
+        """
+        if self._sealed is not None and threading.current_thread() is not self._thread:
+            if self.due:
+                self.due = 0.0
+                self.wake()
+            return
         self._flushed, self.due = time.monotonic(), NEVER
         if self._socket is not None:
-            self._blocked = not self.session.out.send(self._socket.fileno())
+            out = self.session.out
+            self._blocked = not (self._sealed.send(out) if self._sealed else out.send(self._socket.fileno()))
             if self._blocked:  # it is full, or broken, and the thread finds out when it reads
                 self.wake()
             self._room.ring()
@@ -158,18 +181,23 @@ class BlockingDriver:
 
     # The thread
 
-    def _connect(self) -> None:
-        made = socket.create_connection((self.address.host, self.address.port), CONNECT_SECONDS)
-        if made.getsockname() == made.getpeername():  # as may happen on loopback, when nobody listens there
-            made.close()
-            raise ConnectionRefusedError("connected to itself")
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def _connect(self, within: float | None = None) -> None:
+        try:
+            made = connected(self.address, self._access, within=within, reached=self._reach)
+        finally:
+            self._coming = None
         made.setblocking(False)
         with self.lock:
             self._socket = made
+            self._sealed = sealed(made) if self.address.tls else None
             self._blocked = False
             self.session.made()
             self.flush()
+
+    def _reach(self, coming: socket.socket) -> None:
+        self._coming = coming
+        if self._stopping.is_set():  # whoever stops looks for it after that
+            cut(coming)
 
     def _run(self) -> None:
         try:
@@ -196,12 +224,23 @@ class BlockingDriver:
                 return
             log.warning("connection to %s lost, reconnecting", self.address)
             self._tell(self.options.on_disconnect)
-            while self._socket is None and not self._stopping.wait(self.session.connect_failed()):
-                with contextlib.suppress(OSError):
-                    self._connect()
+            self._return()
             if self._socket is not None:
                 log.warning("connected to %s again", self.address)
                 self._tell(self.options.on_reconnect)
+
+    def _return(self) -> None:
+        """Until there is a connection again. What will not pass by itself is said once: somebody has to mend it."""
+        said = False
+        while self._socket is None and not self._stopping.wait(self.session.connect_failed()):
+            try:
+                self._connect()
+            except (AuthRefused, TlsFailed, TurnedAway) as error:
+                if not said:
+                    log.error("%s; trying on", error)
+                said = True
+            except OSError:
+                pass
 
     def _serve(self) -> None:
         """Until the connection is gone."""
@@ -236,12 +275,9 @@ class BlockingDriver:
                 self.session.write_notes()
 
     def _read(self, connection: socket.socket) -> None:
-        try:
-            data = connection.recv(CHUNK)
-        except BlockingIOError:
+        data = self._sealed.recv(CHUNK) if self._sealed else _received(connection)
+        if data is None:
             return
-        except OSError:
-            data = b""
         with self.lock:
             try:
                 if data:
@@ -262,6 +298,22 @@ class BlockingDriver:
             with contextlib.suppress(OSError):  # it is gone already
                 self._socket.shutdown(socket.SHUT_RDWR)  # also for a child that has it too
             self._socket.close()
-            self._socket = None
+            self._socket = self._sealed = None
             self._blocked = False
             self.session.lost()
+
+
+def sealed(connection: socket.socket) -> "Sealed":
+    from mqks.client.sealed import Sealed  # with all of OpenSSL
+
+    return Sealed(connection)
+
+
+def _received(connection: socket.socket) -> bytes | None:
+    """None: nothing is there. b"": the end."""
+    try:
+        return connection.recv(CHUNK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""

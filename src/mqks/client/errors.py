@@ -9,6 +9,10 @@ class ConnectionLost(MqksError, ConnectionError):
     """There is no connection, or it went before the answer came."""
 
 
+class TlsFailed(ConnectionLost):
+    """The two do not trust each other, or one of them does not speak TLS: trying again will not help."""
+
+
 class BufferFull(MqksError):
     """The broker is away or slow, and the buffer has no room for another publish."""
 
@@ -29,3 +33,15 @@ class Refused(MqksError):
 
     def __reduce__(self) -> tuple[type["Refused"], tuple[str, str]]:
         return Refused, (self.request, self.error_id)
+
+
+class AuthRefused(Refused):
+    """The broker does not let in who shows this token, or who has none."""
+
+    def __init__(self, who: str, error_id: str) -> None:
+        super().__init__("hello auth", error_id)
+        self.args = (f"the broker does not let in {who}: error {error_id}; its log says why",)
+        self.who = who
+
+    def __reduce__(self) -> tuple[type["AuthRefused"], tuple[str, str]]:
+        return AuthRefused, (self.who, self.error_id)

@@ -22,6 +22,6 @@ def is_held_back(connection: socket.socket) -> bool:
         queued = array.array("i", [0])
         fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, queued)
         state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)
-    except OSError:
+    except (OSError, ValueError):  # it is closed already
         return False
     return queued[0] > 0 and state[_RETRANSMITS] == 0 and state[_PROBES] <= 1

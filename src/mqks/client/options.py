@@ -1,14 +1,15 @@
 """How a client behaves, the same for both of them."""
 
 import logging
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
+from mqks.client.access import Access
 from mqks.client.address import Address
 from mqks.client.errors import ConnectionLost
-
-CONNECT_SECONDS = 2.0  # for one attempt: short, so that a broker that comes back is found soon
+from mqks.client.hello import TurnedAway
 
 
 def nothing() -> None:
@@ -18,6 +19,11 @@ def nothing() -> None:
 class OptionWords(TypedDict, total=False):
     """The keywords of `connect`."""
 
+    token: str | None
+    ca: str | os.PathLike[str] | None
+    cert: str | os.PathLike[str] | None
+    key: str | os.PathLike[str] | None
+    verify: bool
     connect_timeout: float
     timeout: float
     keep_alive: float
@@ -30,8 +36,19 @@ class OptionWords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Options:
+    token: str | None = field(default=None, repr=False)
+    """Who we are to a broker that wants to know; by default what MQKS_TOKEN has."""
+    ca: str | os.PathLike[str] | None = None
+    """Whose certificates are trusted with mqkss://, a file or a folder; by default MQKS_CA, else the system's."""
+    cert: str | os.PathLike[str] | None = None
+    """The client's own certificate, for a broker that wants one; by default MQKS_CLIENT_CERT."""
+    key: str | os.PathLike[str] | None = None
+    """Its key, if it is not in the same file; by default MQKS_CLIENT_KEY."""
+    verify: bool = True
+    """False: the broker's certificate is not checked, so that anybody may be taken for it."""
     connect_timeout: float = 10.0
-    """Seconds to keep trying for the first connection; 0: try once. Later ones are tried for as long as it takes."""
+    """Seconds to keep trying for the first connection; 0: try once. Later ones are tried for as long as it takes. A try
+    that has begun has `timeout` seconds at least."""
     timeout: float = 10.0
     """Seconds that a blocking request, and `close`, wait for the broker's answer."""
     keep_alive: float = 2.0
@@ -56,6 +73,10 @@ class Options:
         if self.when_full not in ("wait", "error"):
             raise ValueError(f"when_full is 'wait' or 'error', not {self.when_full!r}")
 
+    @property
+    def access(self) -> Access:
+        return Access(self.token, self.ca, self.cert, self.key, self.verify).found()
+
 
 def tell(hook: Callable[[], object]) -> object:
     """Call what the user gave: what it raises must not end the client."""
@@ -68,4 +89,5 @@ def tell(hook: Callable[[], object]) -> object:
 
 def unreachable(address: Address, error: Exception) -> ConnectionLost:
     reason = "no answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
-    return ConnectionLost(f"cannot reach {address}: {reason}; is mqksd running there?")
+    hint = "" if isinstance(error, TurnedAway) else "; is mqksd running there?"
+    return ConnectionLost(f"cannot reach {address}: {reason}{hint}")

@@ -58,10 +58,10 @@ class Session:
     ) -> None:
         self._ping_request = ping
         self.new_id = ids or Ids()
-        self.scope = f"client-{self.new_id()}-{(rng or random.Random()).getrandbits(64):016x}"
+        self.scope = f"client-{self.new_id()}-{(rng or random.Random()).getrandbits(64):016x}"  # nosec B311  # unlike others, not secret
         self.connected = False
         self.out = Lines(self.new_id)
-        self._rng = rng or random.Random()
+        self._rng = rng or random.Random()  # nosec B311  # for delays
         self._attempts = 0
         self._rest = b""
         self._pending: dict[str, Request] = {}
@@ -152,7 +152,9 @@ class Session:
     def _purge(self) -> None:
         """Let what nobody waits for not wait to be sent."""
         with self.out:
-            self.out.replace(line for line in self.out.waiting if line.partition(" ")[0] not in self._forgotten)
+            begun, waiting = self.out.begun if self.connected else 0, self.out.waiting
+            kept = [line for line in waiting[bool(begun) :] if line.partition(" ")[0] not in self._forgotten]
+            self.out.replace([*waiting[: bool(begun)], *kept], begun)  # what was begun is to be ended
         self._forgotten.clear()
 
     def want(self, wanted: Wanted) -> None:
@@ -239,7 +241,6 @@ class Session:
         try:
             end = self._reader.read(data, self._touched)
             self._rest = data[end:]
-            self._attempts = 0
         finally:
             touched, self._touched = self._touched, []
             for wanted in touched:
@@ -376,11 +377,12 @@ class Session:
 
     def _ping(self) -> None:
         self._heard = False
-        self.ask(self._ping_request, _nobody, again=False)
+        self.ask(self._ping_request, self._pinged, again=False)
 
-
-def _nobody(_: str | MqksError) -> None:
-    """Nobody waits for this answer."""
+    def _pinged(self, answer: str | MqksError) -> None:
+        """It has taken all that was said before: a connection that is worth to be made at once, if it goes."""
+        if not isinstance(answer, MqksError):
+            self._attempts = 0
 
 
 def _is_publish(line: str) -> bool:

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
+from mqks.client import limits as of_queue
 from mqks.client.errors import MqksError
+from mqks.client.limits import QueueLimits
 from mqks.client.message import to_text
 from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver, when_unused
 from mqks.client.wire import Message
@@ -72,15 +74,18 @@ def rebind(
     remove: Iterable[str],
     remove_mask: Iterable[str],
     add: Iterable[str],
+    limits: QueueLimits,
 ) -> str:
     lists = {"--remove": names(remove), "--remove-mask": names(remove_mask), "--add": names(add)}
     plain = names(events or ())
-    if events is None and not any(lists.values()):
-        raise ValueError("nothing to rebind: give events ([] removes all), remove, remove_mask or add")
+    if events is None and not any(lists.values()) and not limits:
+        raise ValueError("nothing to rebind: give events ([] removes all), remove, remove_mask, add or a limit")
     if events is not None and not plain:  # with a list and no events, the protocol would keep what there was
         plain, lists = lists["--add"], {}
+        if not plain and limits:
+            raise ValueError("limits with no events at all keep those that there are: rebind twice")
     flags = [word for flag, words in lists.items() if words for word in (flag, *words)]
-    return " ".join(["rebind --confirm", name(queue), *plain, *flags])
+    return " ".join(["rebind --confirm", name(queue), *of_queue.flags(limits), *plain, *flags])
 
 
 def delete_queue(queue: str, unused: bool | float) -> str:

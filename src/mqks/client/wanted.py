@@ -10,7 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from mqks.client import limits as of_queue
 from mqks.client.errors import MqksError
+from mqks.client.limits import QueueLimits
 from mqks.client.message import Record
 from mqks.client.wire import Message
 
@@ -76,9 +78,18 @@ class Wanted(ABC):
 class WantedMessages(Wanted):
     """What takes messages from a queue, and settles them."""
 
-    def __init__(self, queue: str, manual_ack: bool, prefetch: int | None, deliver: Deliver, ended: Ended) -> None:
+    def __init__(
+        self,
+        queue: str,
+        manual_ack: bool,
+        prefetch: int | None,
+        limits: QueueLimits | None,
+        deliver: Deliver,
+        ended: Ended,
+    ) -> None:
         super().__init__(deliver, ended)
         self.queue = queue
+        self.limits = of_queue.flags(limits or {})
         self.manual_ack = manual_ack
         self.prefetch = (PREFETCH if manual_ack else 0) if prefetch is None else prefetch
 
@@ -103,11 +114,12 @@ class WantedConsumer(WantedMessages):
         manual_ack: bool = False,
         prefetch: int | None = None,
         delete_queue_when_unused: bool | float = False,
+        limits: QueueLimits | None = None,
         message: type[Message] = Message,
         deliver: Deliver,
         ended: Ended,
     ) -> None:
-        super().__init__(queue, manual_ack, prefetch, deliver, ended)
+        super().__init__(queue, manual_ack, prefetch, limits, deliver, ended)
         if prefetch and not manual_ack:
             raise ValueError("prefetch is a limit of unacked messages: it goes with manual_ack=True")
         self.events = tuple(events)
@@ -122,7 +134,7 @@ class WantedConsumer(WantedMessages):
         words += filter(None, [self.unused, "--manual-ack" * self.manual_ack])
         if self.prefetch:
             words.append(f"--prefetch={self.prefetch}")
-        return " ".join(words)
+        return " ".join(words + self.limits)
 
     def read(self, answer: str) -> None:
         """Messages are read in the compiled part: this is an --update."""
@@ -162,11 +174,12 @@ class WantedReceiver(WantedMessages):
         manual_ack: bool = False,
         prefetch: int | None = None,
         delete_queue_when_unused: bool | float = True,
+        limits: QueueLimits | None = None,
         message: type[Message] = Message,
         deliver: Deliver,
         ended: Ended,
     ) -> None:
-        super().__init__(queue, manual_ack, prefetch, deliver, ended)
+        super().__init__(queue, manual_ack, prefetch, limits, deliver, ended)
         self.pattern = json.loads(json.dumps(pattern, allow_nan=False))  # a copy, which nobody changes
         seconds = delete_queue_when_unused
         self.unused = seconds if isinstance(seconds, bool) else float(seconds)
@@ -178,12 +191,12 @@ class WantedReceiver(WantedMessages):
             asked["delete_queue_when_unused"] = self.unused
         if self.manual_ack:
             asked["manual_ack"] = True
-        flags = f"--prefetch={self.prefetch} " if self.prefetch else ""
-        return f"recv {flags}{json.dumps(asked)}"
+        prefetch = [f"--prefetch={self.prefetch}"] if self.prefetch else []
+        return " ".join(["recv", *prefetch, *self.limits, json.dumps(asked)])
 
     def read(self, answer: str) -> Message | None:
         if answer[:1] == "{":
-            pattern = json.loads(answer)["update"]["pattern"]
+            pattern = _updated(answer)
             if pattern is None:
                 self.finished = True  # the queue was deleted, and asking again would bring it back
             else:
@@ -280,6 +293,17 @@ class WantedHistory(Wanted):
     def lost(self) -> None:
         super().lost()
         self._asked_again = False
+
+
+def _updated(answer: str) -> dict[str, Any] | None:
+    """The pattern that a queue has now."""
+    try:
+        pattern = json.loads(answer)["update"]["pattern"]
+    except (LookupError, TypeError, RecursionError) as error:
+        raise ValueError(f"not an answer to a receiver: {answer[:100]!r}") from error
+    if pattern is not None and not isinstance(pattern, dict):
+        raise ValueError(f"not a pattern: {answer[:100]!r}")
+    return pattern
 
 
 def _nothing() -> None:

@@ -248,6 +248,15 @@ cdef class Lines:
         self.clear()
         return data
 
+    def piece(self, Py_ssize_t most):
+        """The first of them, so many bytes at most, to be sent: for the lines it is as if they were."""
+        cdef Py_ssize_t size = min(most, self.tail - self.head)
+        data = PyBytes_FromStringAndSize(self.buffer + self.head, size)
+        self.head += size
+        if self.head == self.tail:
+            self.clear()
+        return data
+
     @property
     def waiting(self):
         """What was put here and not sent, line by line; a line of which a part was sent is one of them."""
@@ -255,12 +264,19 @@ cdef class Lines:
         lines = PyBytes_FromStringAndSize(self.buffer, self.tail).decode("utf-8", "surrogateescape").split("\n")
         return [f"{line}\n" for line in lines[:-1]]
 
-    def replace(self, lines):
-        """Have these in place of what waits, of which nothing was sent."""
+    @property
+    def begun(self):
+        """Bytes of the first waiting line that were sent."""
+        self.drop_sent()
+        return self.head if self.head < self.tail else 0
+
+    def replace(self, lines, Py_ssize_t begun=0):
+        """Have these in place of what waits; of the first, so many bytes were sent."""
         lines = list(lines)
         self.head = self.tail = 0
         for line in lines:
             self.put(line)
+        self.head = min(begun, self.tail)
 
 
 cdef bint is_plain(str data) noexcept:
