@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mqks.cli.connection import ACCESS
 from mqks.cli.mqks import COMMANDS
 from tests.cli.conftest import Cli
 from tests.running import Connection
@@ -43,9 +44,9 @@ def complete(mqks: Path, *words: str) -> list[str]:
 def test_commands_and_flags_in_bash(mqks: Path) -> None:
     assert complete(mqks, "") == [*COMMANDS, "--help", "--version"]
     assert complete(mqks, "s") == ["sub", "stats"]
-    assert complete(mqks, "journal", "") == ["cat", "verify", "info", "salvage", "--help"]
+    assert complete(mqks, "journal", "") == ["cat", "verify", "info", "salvage", "hold", "--help"]
     assert complete(mqks, "journal", "cat", "--f") == ["--from", "--follow"]
-    assert complete(mqks, "completion", "") == ["bash", "zsh", "fish", "--help", "--url"]
+    assert complete(mqks, "completion", "") == ["bash", "zsh", "fish", "--help", "--url", *ACCESS]
     assert complete(mqks, "pub", "e1", "--on") == ["--once"]
     assert complete(mqks, "pub", "sub", "--ac") == []  # sub is an event there
     assert complete(mqks, "sub", "--a") == ["--add", "--ack"]

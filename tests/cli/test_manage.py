@@ -28,6 +28,18 @@ def test_rebind(cli: Cli, wire: Connection, arguments: list[str], events: str) -
     assert cli("rebind", "q1", "--add", "e9", "--json").json == {"queue": "q1", "events": [*listed, "e9"]}
 
 
+def test_limits_of_a_queue(cli: Cli, wire: Connection) -> None:
+    assert cli("rebind", "q1", "e1", "--max-length=2", "--overflow=drop-oldest").lines == ["q1 is subscribed to e1"]
+    assert cli("rebind", "q1", "--max-length=1").lines == ["q1 is subscribed to e1"]
+    wire.send(b"m1 publish e1 d1\nm2 publish e1 d2\n")
+    assert cli("sub", "q1", "--count=1", "--max-bytes=500").lines == ["m2 e1 d2"]
+    limits = "[(q.max_length, q.max_bytes, q.overflow, q.dropped) for q in state.queues.values()]"
+    assert wire.ask(f"ev1 _eval {limits}") == "ev1 ok [(1, 500, 'drop-oldest', 1)]"
+    said = cli("rebind", "q1", "--overflow=drop")
+    assert said.code == 2
+    assert "drop-oldest" in said.err
+
+
 def test_what_looks_like_a_mask_is_noted(cli: Cli, wire: Connection) -> None:
     said = cli("rebind", "q1", "order.*", "--add", "e.*", "--remove-mask", "x.*")
     assert (said.code, said.lines) == (0, ["q1 is subscribed to e.* order.*"])

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from mqks.cli.command import Command, Table
 from mqks.cli.completion import of_command
+from mqks.cli.connection import ACCESS
 from mqks.cli.mqks import COMMANDS
+from mqks.client.access import ENVIRONMENT
 from mqks.server.config import OPTIONS
 from tests.running import launch
 
@@ -35,8 +37,16 @@ def test_each_command_and_flag_is_on_the_page() -> None:
             usage += re.findall(r"^    \[--url URL\] \[--data.*", usages, re.MULTILINE)[0]
         if "[flags of mqksd]" in usage:
             flags -= {flag for option in OPTIONS for flag in (option.flag, f"--no-{option.flag[2:]}")}
+        if "[--url URL]" in usage:
+            flags -= set(ACCESS)
         for flag in flags:
             assert re.search(rf"{flag}\b", usage), f"docs/CLI.md says nothing of `mqks {' '.join(path)} {flag}`"
+
+
+def test_what_goes_with_each_url_is_told_once() -> None:
+    before = PAGE.read_text(encoding="utf-8").partition("\n## mqks ")[0]
+    assert re.findall(r"^  \| `(--\S+) FILE` ", before, re.MULTILINE) == list(ACCESS)
+    assert all(f"`${variable}`" in before for variable in ENVIRONMENT.values())
 
 
 def samples() -> list[tuple[str, str]]:
@@ -50,8 +60,10 @@ def samples() -> list[tuple[str, str]]:
 
 
 def normal(text: str) -> list[list[str]]:
-    """Without what is different each time: ids, sizes, numbers, and so the widths of columns."""
+    """Without what is different each time: ids, folders, sizes, numbers, and so the widths of columns."""
+    text = re.sub(r"(?<!\S)/[^\s,]+", "FOLDER", text)
     text = re.sub(r"\b\d{20}[0-9A-Za-z]{4}\b", "ID", text)
+    text = re.sub(r"\.[\w-]{43}$", ".SECRET", text, flags=re.MULTILINE)
     text = re.sub(r"[\d.]+ ([KMG]i)?B\b", "SIZE", text)
     return [re.sub(r"\d[\d,.]*", "N", line).split() for line in text.splitlines()]
 

@@ -31,7 +31,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
     with ExitStack() as stack:
 
         def start(*flags: str, port: int | None = None, **environ: str) -> RunningBroker:
-            command = [*COMMAND, "up", f"--port={port or free_port()}", *flags]
+            command = [*COMMAND, "up", f"--port={port or free_port()}", "--no-http", *flags]
             process = subprocess.Popen(
                 command, cwd=tmp_path, env=os.environ | environ, stderr=subprocess.PIPE, encoding="utf-8"
             )
@@ -58,13 +58,23 @@ def test_one_signal_ends_all(up: Up, number: signal.Signals) -> None:
     assert running.wait_for_log("info stopped")
 
 
+def test_a_reload_is_for_the_broker(up: Up, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    assert main(["token", "new", "one", f"--auth-file={tokens}", "--all"]) == 0
+    running = up("--no-pipeline", f"--auth-file={tokens}")
+    running.wait_until_it_listens()
+    running.process.send_signal(signal.SIGHUP)
+    assert running.wait_for_log("tokens were read anew")
+    assert running.process.poll() is None
+
+
 def test_ctrl_c_before_the_broker_listens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def interrupted(_: object) -> bool:
         os.kill(os.getpid(), signal.SIGINT)
         return False
 
     monkeypatch.setattr(tested, "is_listening", interrupted)
-    assert main(["up", f"--port={free_port()}", f"--data={tmp_path}", "--log-level=error"]) == 0
+    assert main(["up", f"--port={free_port()}", "--no-http", f"--data={tmp_path}", "--log-level=error"]) == 0
 
 
 def test_without_java_the_broker_runs_on_and_says_what_to_install(up: Up, tmp_path: Path) -> None:
@@ -105,6 +115,36 @@ def test_what_is_wrong(up: Up, flags: list[str], code: int, said: str) -> None:
         running = up(*(flag.format(taken=taken) for flag in flags), "--host=127.0.0.1")
         assert running.process.wait() == code
     assert running.wait_for_log(said)
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        ("os.kill(os.getpid(), 9)", 137, "the broker was ended by signal 9 (SIGKILL)"),
+        ("os.kill(os.getpid(), 50)", 178, "the broker was ended by signal 50"),  # which has no name
+        ("os._exit(1)", 1, "the broker ended (exit code 1)"),
+    ],
+)
+@pytest.mark.parametrize("others", [[], ["import time; time.sleep(60)"]])
+def test_a_broker_that_ends_by_itself(
+    others: list[str], end: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tested.Children() as children:
+        for statement in (f"import os; {end}", *others):
+            children.start("timeit", "--number=1", "--repeat=1", statement)
+        assert children.wait() == code
+    assert capsys.readouterr().err == f"mqks: {said}{'; the pipeline is stopped' if others else ''}\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of children")
+def test_a_broker_that_is_killed(up: Up) -> None:
+    running = up("--no-pipeline")
+    running.wait_until_it_listens()
+    parent = running.process.pid
+    (broker,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    os.kill(int(broker), signal.SIGKILL)
+    assert running.process.wait() == 137
+    assert running.wait_for_log(r"mqks: the broker was ended by signal 9 \(SIGKILL\)\n")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")

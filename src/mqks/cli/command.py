@@ -4,13 +4,15 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, cast
 
 from mqks.cli.output import complain
 from mqks.names import is_event, is_name
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+    from mqks.client.limits import QueueLimits
 
 # Flags that stand alone or have a value after `=`, as the protocol writes them. A value of its own word would be
 # ambiguous: in `pub --once e1 d1` the word e1 is the event.
@@ -76,6 +78,19 @@ def by_ctrl_c(error: BaseException | None) -> bool:
 
 def add_json(parser: argparse.ArgumentParser, about: str = "for programs: one JSON object per line") -> None:
     parser.add_argument("--json", action="store_true", help=about)
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    for flag, about in (("--max-length", "most messages of the queue"), ("--max-bytes", "most bytes of its messages")):
+        parser.add_argument(flag, metavar="N", type=amount, help=f"{about}; 0: as the broker says")
+    about = "when it is full: reject what comes, or drop-oldest"
+    parser.add_argument("--overflow", choices=("reject", "drop-oldest"), help=about)
+
+
+def limits_of(args: argparse.Namespace) -> "QueueLimits":
+    """What the command says about how long a queue may be."""
+    given = {name: getattr(args, name) for name in ("max_length", "max_bytes", "overflow")}
+    return cast("QueueLimits", {name: value for name, value in given.items() if value is not None})
 
 
 def add_conf(parser: argparse.ArgumentParser) -> None:

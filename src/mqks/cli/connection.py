@@ -1,4 +1,5 @@
-"""The broker that a command talks to: its address among the arguments, a client for it, and news about the connection.
+"""The broker that a command talks to: its address and what it is shown, among the arguments, a client for it, and news
+about the connection.
 
 Commands import this and not the client: it is imported when a command connects, so that `--help` stays quick.
 """
@@ -9,6 +10,7 @@ import threading
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import mqks
@@ -16,6 +18,7 @@ from mqks.cli.command import by_ctrl_c
 from mqks.cli.output import complain
 
 if TYPE_CHECKING:
+    from mqks.client.access import Access
     from mqks.client.blocking import Client
 
 T = TypeVar("T")
@@ -33,9 +36,34 @@ def address(text: str) -> str:
         raise ArgumentTypeError(str(error)) from None
 
 
+ACCESS = {
+    "--token-file": "a file with the token to show to the broker (default: what $MQKS_TOKEN has)",
+    "--ca": "whose certificates are trusted with mqkss:// (default: $MQKS_CA, or else the system's)",
+    "--cert": "a certificate to show to the broker (default: $MQKS_CLIENT_CERT)",
+    "--key": "its key, if it is in another file (default: $MQKS_CLIENT_KEY)",
+}
+
+
 def add_url(parser: ArgumentParser) -> None:
-    about = "the broker (default: $MQKS_URL, or else mqks://127.0.0.1:25000)"
+    about = "the broker (default: $MQKS_URL, or else mqks://127.0.0.1:25000); mqkss://… for TLS"
     parser.add_argument("--url", metavar="URL", type=address, help=about)
+    for flag, about in ACCESS.items():
+        parser.add_argument(flag, metavar="FILE", help=about)
+
+
+def access_of(args: Namespace) -> "Access":
+    """What the flags name, and else the environment."""
+    from mqks.client.access import Access
+
+    token = None
+    try:
+        if args.token_file:
+            token = Path(args.token_file).read_text(encoding="utf-8", errors="replace").strip()
+        return Access(token, args.ca, args.cert, args.key).found()
+    except OSError as error:
+        raise args.parser.error(f"--token-file {args.token_file}: {error.strerror}") from None
+    except ValueError as error:
+        raise args.parser.error(str(error)) from None
 
 
 class _Complaints(logging.Handler):
@@ -72,11 +100,14 @@ def broker(args: Namespace, *, timeout: float = 10.0, tell: bool = True) -> Iter
     from mqks.client.address import find_address
 
     try:
-        url = str(find_address(args.url))
+        where = find_address(args.url)
     except ValueError as error:
         args.parser.error(str(error))
+    access = access_of(args)
+    if tell:
+        warn_of(access, str(where))
     _complaints.setLevel(NOTHING)
-    mq = meet(url, timeout)
+    mq = meet(str(where), timeout, access)
     _complaints.setLevel(logging.INFO if tell else NOTHING)
     try:
         yield mq
@@ -90,30 +121,27 @@ def broker(args: Namespace, *, timeout: float = 10.0, tell: bool = True) -> Iter
     mq.close()
 
 
-def meet(url: str, timeout: float) -> "Client":
-    """A client that has heard from its broker. There is one attempt: who types a command wants to hear at once that
-    there is no broker, or that whoever is there is none."""
-    from mqks.client.errors import ConnectionLost
+def warn_of(access: "Access", url: str) -> None:
+    """On stderr: what others on the way could do."""
+    from mqks.client.address import find_address
 
-    made, met = threading.Event(), threading.Event()
+    _complaints.setLevel(logging.WARNING)
+    access.warn(find_address(url))
+    _complaints.setLevel(NOTHING)
 
-    def lost() -> None:
-        made.wait()
-        if not met.is_set():
-            mq.close(IN_A_HURRY)
 
-    mq = mqks.Client(url, connect_timeout=0, timeout=timeout, on_disconnect=lost)
-    made.set()
-    try:
-        mq.ping()
-    except ConnectionLost:
-        raise ConnectionLost(f"no MQKS broker answers at {url}") from None
-    except BaseException as error:
-        if not by_ctrl_c(error):
-            mq.close(IN_A_HURRY)
-        raise
-    met.set()
-    return mq
+def meet(url: str, timeout: float, access: "Access") -> "Client":
+    """There is one attempt: who types a command wants to hear at once that there is no broker, or that whoever is there
+    is none."""
+    return mqks.Client(
+        url,
+        token=access.token,
+        ca=access.ca,
+        cert=access.cert,
+        key=access.key,
+        connect_timeout=0,
+        timeout=timeout,
+    )
 
 
 def apart(work: Callable[[], T]) -> T:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from mqks.cli.command import (
     Command,
     add_json,
+    add_limits,
     amount,
     event,
     events,
+    limits_of,
     note_masks,
     perhaps_seconds,
     place_in_utc,
@@ -51,6 +53,7 @@ def add_sub(parser: ArgumentParser) -> None:
     parser.add_argument("--prefetch", metavar="N", type=amount, default=PREFETCH, help=about)
     about = "delete the queue when it has no consumer (for so many seconds)"
     parser.add_argument("--delete-when-unused", metavar="S", nargs="?", type=perhaps_seconds, default=False, help=about)
+    add_limits(parser)
     add_count(parser)
     add_url(parser)
     add_json(parser)
@@ -68,6 +71,7 @@ def sub(args: Namespace) -> int:
             manual_ack=True,
             prefetch=min(args.prefetch or args.count, args.count) if args.count else args.prefetch,
             delete_queue_when_unused=args.delete_when_unused,
+            **limits_of(args),
         )
         consumer.ready()
         printing = Printing(consumer, Messages(args.json), at_once=not args.ack)

@@ -1,4 +1,4 @@
-"""`mqks journal …`: a broker's journal, read, checked and repaired from its folder. No broker is asked."""
+"""`mqks journal …`: a broker's journal, read, checked and repaired from its folder. Only `hold` asks a broker."""
 
 import json
 import sys
@@ -10,7 +10,8 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
-from mqks.cli.command import Bar, Command, add_json, amount, place, show_size, show_time
+from mqks.cli.command import Bar, Command, add_json, amount, name, place, seconds, show_size, show_time
+from mqks.cli.connection import add_url, broker
 from mqks.cli.output import as_json, table, visible
 from mqks.journal import Message, Reader, Segment
 from mqks.journal.files import ASIDE
@@ -215,6 +216,29 @@ def repair(args: Namespace) -> int:
     return 0
 
 
+# ── hold ──
+
+
+def add_hold(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", type=name, help="of the hold; one that is there is replaced")
+    where = "from where on nothing is removed: a position, earliest or latest (default: earliest)"
+    parser.add_argument("--from", dest="start", metavar="PLACE", type=hold_place, default="earliest", help=where)
+    parser.add_argument(
+        "--for", dest="seconds", metavar="S", type=seconds, required=True, help="for so many seconds; 0 ends it"
+    )
+    add_url(parser)
+
+
+def hold_place(text: str) -> int | str:
+    return text if text in ("earliest", "latest") else amount(text)
+
+
+def hold(args: Namespace) -> int:
+    with broker(args) as mq:
+        mq.hold(args.name, args.start, args.seconds)
+    return 0
+
+
 COMMANDS = {
     "cat": Command("show the messages of a journal", add_cat, cat, "mqks journal cat --events='order.*' --limit 10"),
     "verify": Command("check every byte of a journal", add_info, check, "mqks journal verify /var/lib/mqks"),
@@ -224,5 +248,11 @@ COMMANDS = {
         add_folder,
         repair,
         "mqks journal salvage /var/lib/mqks",
+    ),
+    "hold": Command(
+        "have a running broker keep its journal for a while, whatever retention says",
+        add_hold,
+        hold,
+        "mqks journal hold backup --for 3600",
     ),
 }

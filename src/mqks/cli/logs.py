@@ -1,22 +1,134 @@
-"""The log of the commands: one line per record on stderr, `2026-01-02T03:04:05.678Z info message`.
+"""The log of the commands, on stderr: a line is `2026-01-02T03:04:05.678Z info message`, or an object of JSON.
 
 Records quote what clients sent, so control characters are escaped: no client can forge a second line or reach
-the terminal of whoever reads the log.
+the terminal of whoever reads the log. Nor can one fill it: of one kind of line some go out in a second, and the rest is
+counted. A line with an error_id always goes out, since somebody was told the id; the broker itself sees to it that
+those do not become too many.
 """
 
+import contextlib
+import json
 import logging
+import threading
+from collections import Counter
 from datetime import UTC, datetime
 
+from mqks.logs import Entry
+
 CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+CONTROLS_OF_TRACES = {code: shown for code, shown in CONTROLS.items() if code != ord("\n")}
+CONTROLS_OF_JSON = {0x7F: "\\u007f"}  # the only one that json leaves as it is
+LINES_A_SECOND = 100  # of one kind
+Kind = tuple[str, str]
 
 
-class LineFormatter(logging.Formatter):
+def time_of(record: logging.LogRecord) -> str:
+    time = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{time}.{int(record.msecs):03}Z"
+
+
+class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{time}.{int(record.msecs):03}Z {record.levelname.lower()} {record.message.translate(CONTROLS)}"
+        return f"{time_of(record)} {record.levelname.lower()} {record.message.translate(CONTROLS)}"
+
+    def formatException(self, *args: object) -> str:
+        """Indented, so that no line of it passes for a record."""
+        trace = super().formatException(*args)  # type: ignore[arg-type]  # whatever logging hands over
+        return "\n".join(f"  {line}" for line in trace.translate(CONTROLS_OF_TRACES).split("\n"))
 
 
-def set_up(level: str) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(LineFormatter())
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = record.msg if isinstance(record.msg, Entry) else None
+        told: dict[str, object] = {
+            "time": time_of(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": entry.without_quotes() if entry else record.getMessage(),
+        }
+        if entry:
+            told |= entry.fields
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return json.dumps(told, default=str).translate(CONTROLS_OF_JSON)
+
+
+FORMATS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+
+
+class LimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]  # it is generic for mypy only
+    """At most LINES_A_SECOND of one kind, then one that counts the rest: when the second is over, or at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = 0
+        self._seen = Counter[Kind]()
+        self._left_out = Counter[Kind]()
+        self._last: dict[Kind, logging.LogRecord] = {}  # of those left out
+        self._alarm: threading.Timer | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called with the handler's lock held."""
+        if (second := int(record.created)) != self._second:
+            self._tell_of_left_out()
+            self._second = second
+            self._seen.clear()
+        kind = kind_of(record)
+        self._seen[kind] += 1
+        if self._seen[kind] <= LINES_A_SECOND or has_error_id(record):
+            super().emit(record)
+            return
+        self._left_out[kind] += 1
+        self._last[kind] = record
+        if self._alarm is None:
+            self._alarm = threading.Timer(1.0, self._tell_late)
+            self._alarm.daemon = True
+            with contextlib.suppress(RuntimeError):  # no thread is to be had: the next record or the end will tell
+                self._alarm.start()
+
+    def close(self) -> None:
+        self._tell_late()
+        super().close()
+
+    def _tell_late(self) -> None:
+        self.acquire()
+        try:
+            self._tell_of_left_out()
+        finally:
+            self.release()
+
+    def _tell_of_left_out(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        for kind, record in self._last.items():
+            super().emit(counting(record, self._left_out[kind] - 1))
+        self._left_out.clear()
+        self._last.clear()
+
+
+def kind_of(record: logging.LogRecord) -> Kind:
+    return record.name, record.msg.template if isinstance(record.msg, Entry) else str(record.msg)
+
+
+def has_error_id(record: logging.LogRecord) -> bool:
+    return isinstance(record.msg, Entry) and "error_id" in record.msg.fields
+
+
+def counting(last: logging.LogRecord, more: int) -> logging.LogRecord:
+    """The last of those left out, which speaks for the others too."""
+    if not more:
+        return last
+    if isinstance(last.msg, Entry):
+        said, fields = last.msg.template, last.msg.fields
+    else:
+        said, fields = last.getMessage().replace("{", "{{").replace("}", "}}"), {}
+    entry = Entry(said + "; such a line was logged {more:,} times more in that second", **fields, more=more)
+    return logging.makeLogRecord(last.__dict__ | {"msg": entry, "args": None})
+
+
+def set_up(level: str, format: str = "text") -> None:
+    handler = LimitedHandler()
+    handler.setFormatter(FORMATS[format]())
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.captureWarnings(True)

@@ -4,7 +4,18 @@ import statistics
 import time
 from argparse import ArgumentParser, Namespace
 
-from mqks.cli.command import Command, add_json, data, event, note_masks, perhaps_seconds, queue, some
+from mqks.cli.command import (
+    Command,
+    add_json,
+    add_limits,
+    data,
+    event,
+    limits_of,
+    note_masks,
+    perhaps_seconds,
+    queue,
+    some,
+)
 from mqks.cli.connection import add_url, broker
 from mqks.cli.output import as_json, complain, counted, in_utf8, visible
 
@@ -21,19 +32,27 @@ def add_rebind(parser: ArgumentParser) -> None:
         ("--add", "to these too"),
     ):
         parser.add_argument(flag, metavar="EVENT", nargs="+", action="extend", default=[], type=event, help=about)
+    add_limits(parser)
     add_url(parser)
     add_json(parser)
 
 
 def rebind(args: Namespace) -> int:
-    changes = {"remove": args.remove, "remove_mask": args.remove_mask, "add": args.add}
+    from mqks.client.errors import Refused
+
+    changes, limits = {"remove": args.remove, "remove_mask": args.remove_mask, "add": args.add}, limits_of(args)
     note_masks([*args.events, *args.remove, *args.add])
-    events = args.events if args.events or not any(changes.values()) else None
+    events = args.events if args.events or not (any(changes.values()) or limits) else None
     with broker(args) as mq:
-        mq.rebind(args.queue, events, **changes)
-        now = mq.stats()["queues"].get(in_utf8(args.queue), {}).get("events", [])
+        mq.rebind(args.queue, events, **changes, **limits)
+        try:
+            now = mq.stats()["queues"].get(in_utf8(args.queue), {}).get("events", [])
+        except Refused:  # to a token that may rebind, but not see
+            now = None
     if args.json:
         print(as_json({"queue": in_utf8(args.queue), "events": now}))
+    elif now is None:
+        print(f"{visible(args.queue)} is rebound; this token may not see to what")
     else:
         print(f"{visible(args.queue)} is subscribed to {visible(' '.join(now)) or 'nothing'}")
     return 0

@@ -8,14 +8,20 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mqks.cli import bench, completion, consume, manage, publish, tables, top, up
+from mqks.cli import bench, completion, consume, doctor, manage, publish, tables, top, up
 from mqks.cli.command import Command, Family, Table, by_ctrl_c, parser_of
-from mqks.cli.connection import client_log
+from mqks.cli.connection import ACCESS, client_log
 from mqks.cli.output import PLAIN, complain, has_colours
 
 
 def journal() -> Table:
     from mqks.cli.journal import COMMANDS
+
+    return COMMANDS
+
+
+def token() -> Table:
+    from mqks.cli.token import COMMANDS
 
     return COMMANDS
 
@@ -38,6 +44,8 @@ COMMANDS: Table = {
     "delete-queue": manage.DELETE,
     "ping": manage.PING,
     "eval": manage.EVAL,
+    "token": Family("make, list and revoke the tokens of an auth file", token),
+    "doctor": doctor.COMMAND,
     "bench": bench.COMMAND,
     "journal": Family("read, check and repair a broker's journal", journal),
     "pipeline": Family("archive, count, query and replay events, with Spark", pipeline),
@@ -48,10 +56,7 @@ COMMANDS: Table = {
 }
 
 ABOUT = "Talk to a broker, and look after its journal."
-NOTES = """\
-`mqks COMMAND --help` tells more, with an example; `mqks --version` the version.
-The broker is the one at --url, at $MQKS_URL, or at mqks://127.0.0.1:25000.
-The whole story with samples: docs/CLI.md"""
+NOTES = "More: `mqks COMMAND --help`, docs/CLI.md. Broker: --url, $MQKS_URL or this host."
 
 
 def help_text(path: str, about: str, table: Table) -> str:
@@ -60,7 +65,7 @@ def help_text(path: str, about: str, table: Table) -> str:
     return "\n".join([*lines, "", NOTES])
 
 
-FOR_ALL = {"--url": 2, "--json": 1}  # flags that may stand before the command too, and the words of each
+FOR_ALL = {"--json": 1, "--url": 2, **dict.fromkeys(ACCESS, 2)}  # may stand before the command too, of so many words
 
 
 def find(words: list[str]) -> tuple[str, Command]:
@@ -70,7 +75,7 @@ def find(words: list[str]) -> tuple[str, Command]:
     early: list[str] = []
     while isinstance(entry, Family):
         table = entry.commands()
-        while words and (words[0] in FOR_ALL or words[0].startswith("--url=")):
+        while words and words[0].partition("=")[0] in FOR_ALL:
             length = FOR_ALL.get(words[0], 1)
             early += words[:length]
             del words[:length]

@@ -11,8 +11,9 @@ import sys
 
 from mqks.cli import logs
 from mqks.journal import JournalError
-from mqks.server.app import serve
+from mqks.server.app import HttpError, serve
 from mqks.server.config import Config, ConfigError
+from mqks.server.systemd import from_environment
 
 ADVICE = {
     errno.EADDRINUSE: "port {port} on {host} is in use; stop the other broker or choose --port",
@@ -21,6 +22,11 @@ ADVICE = {
     errno.EMFILE: "too many open files for this process; raise `ulimit -n` or lower --max-connections",
 }
 
+HTTP_TROUBLE = {
+    errno.EADDRINUSE: "is in use",
+    errno.EACCES: "is not allowed to this user",
+    errno.EADDRNOTAVAIL: "is not of this machine",
+}
 
 FOLDER_ADVICE = {
     errno.EEXIST: "{file} is a file, but --data needs a folder",
@@ -36,6 +42,10 @@ def explain(error: OSError | JournalError, config: Config) -> str:
         return f"{config.data}: {error}"
     if isinstance(error, BlockingIOError) and error.filename:
         return f"{config.data} is {error.strerror}, another broker; stop it or choose --data"
+    if isinstance(error, HttpError):
+        why = HTTP_TROUBLE.get(error.errno or 0, f"cannot be listened on: {error.strerror}")
+        where = f"port {config.http_port} on {config.http_host}"
+        return f"{where}, for the dashboard, {why}; choose --http-port and --http-host, or --no-http"
     if isinstance(error, socket.gaierror):
         return f"{config.host} is not a host that can be found; choose --host"
     if error.filename and error.errno in FOLDER_ADVICE:
@@ -47,15 +57,22 @@ def explain(error: OSError | JournalError, config: Config) -> str:
 def main() -> int:
     try:
         config = Config.load(sys.argv[1:], os.environ)
+        systemd = from_environment(os.environ, os.getpid())
     except ConfigError as error:
         print(f"mqksd: {error}", file=sys.stderr)
         return 2
-    logs.set_up(config.log_level)
+    logs.set_up(config.log_level, config.log_format)
     try:
-        return serve(config)
+        return serve(config, systemd)
+    except ConfigError as error:  # of addresses, and of files that it names
+        logging.error(error)
+        return 2
     except (OSError, JournalError) as error:
         logging.error(explain(error, config))
         logging.debug("where it happened", exc_info=True)
+        return 1
+    except Exception:
+        logging.critical("the broker stops by a fault of its own", exc_info=True)
         return 1
 
 

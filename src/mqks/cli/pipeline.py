@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqks.cli.command import Bar, Command, Table, add_conf, event, name, place_in_utc, queue, seconds, some
-from mqks.cli.connection import add_url
+from mqks.cli.connection import access_of, add_url
 from mqks.cli.output import complain
 from mqks.pipeline.place import LAKE, Place
 
@@ -38,12 +39,15 @@ def add_place(parser: ArgumentParser) -> None:
 
 
 def place_of(args: Namespace) -> Place:
+    from mqks.client.access import ENVIRONMENT
     from mqks.client.address import find_address
 
     try:
         url = str(find_address(args.url))
     except ValueError as error:
         args.parser.error(str(error))
+    # All that the jobs start, also Spark's processes on this machine, have it from here.
+    os.environ.update({ENVIRONMENT[name]: value for name, value in access_of(args).given.items()})
     return Place(broker=url, data=args.data, lake=args.lake)
 
 

@@ -11,7 +11,7 @@ import ctypes
 import os
 import signal
 import socket
-import subprocess
+import subprocess  # nosec B404  # to start our own modules
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqks.cli.command import Command, add_conf
+from mqks.cli.connection import address
 from mqks.cli.output import complain
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--pipeline", action=argparse.BooleanOptionalAction, default=True, help="archive and stats beside the broker"
     )
+    about = (
+        "how the pipeline reaches the broker (default: as --host and --port say), if its certificate has another name"
+    )
+    parser.add_argument("--url", metavar="URL", type=address, help=about)
     broker = parser.add_argument_group("the broker's own, as `mqksd --help` tells them")
     for option in OPTIONS:
         if option.kind is SWITCH:
@@ -91,7 +96,15 @@ def is_listening(config: Config) -> bool:
 
 def reachable(config: Config) -> str:
     """Where a broker that listens everywhere is met on its own machine."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(config.host, config.host)
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # nosec B104  # looked for, not bound
+    return everywhere.get(config.host, config.host)
+
+
+def url_of(config: Config) -> str:
+    """For clients on its own machine. What they show the broker, and trust, is in the environment."""
+    from mqks.client.address import Address
+
+    return str(Address(reachable(config), config.port, tls=config.tls_cert is not None))
 
 
 def pipeline_command(args: Namespace, config: Config) -> list[str]:
@@ -101,9 +114,12 @@ def pipeline_command(args: Namespace, config: Config) -> list[str]:
     if reason := hindrance(config):
         complain(f"no pipeline: {reason}. The broker runs on without it")
         return []
-    host = reachable(config)
-    url = f"mqks://[{host}]:{config.port}" if ":" in host else f"mqks://{host}:{config.port}"
-    where = [f"--url={url}", f"--data={config.data}", f"--lake={args.lake}", f"--master={args.master}"]
+    where = [
+        f"--url={args.url or url_of(config)}",
+        f"--data={config.data}",
+        f"--lake={args.lake}",
+        f"--master={args.master}",
+    ]
     settings = [f"--conf={name}={value}" for name, value in args.conf]
     return ["run", "archive", "stats", *args.run, *where, *settings]
 
@@ -128,6 +144,7 @@ class Children:
         self._running: list[subprocess.Popen[bytes]] = []
         self._signals = 0
         self._before = {number: signal.signal(number, self._heed) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._pass_on)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -143,6 +160,11 @@ class Children:
     def _heed(self, *_: object) -> None:
         self._signals += 1
 
+    def _pass_on(self, number: int, _: object) -> None:
+        """To the broker, which reads its certificate and its tokens again."""
+        for broker in self._running[:1]:
+            broker.send_signal(number)
+
     def _end(self, child: subprocess.Popen[bytes], in_a_hurry: int) -> None:
         """Asks it to end; after that many signals, or when it takes too long, it has to."""
         child.terminate()
@@ -155,14 +177,14 @@ class Children:
 
     def start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
         # In a session of its own: Ctrl-C is for this process alone, which passes it on in its order.
-        child = subprocess.Popen(
+        child = subprocess.Popen(  # nosec B603  # our own module, with the arguments that we were started with
             [sys.executable, "-m", module, *arguments], start_new_session=True, preexec_fn=die_with_parent
         )
         self._running.append(child)
         return child
 
     def wait(self) -> int:
-        """Until the broker has ended, or Ctrl-C; answers the exit code of all."""
+        """Until the broker has ended, which is said, or Ctrl-C; answers the exit code of all."""
         broker, *others = self._running
         while not self._signals and broker.poll() is None:
             for child in others:
@@ -170,7 +192,19 @@ class Children:
                     others.remove(child)
                     complain(f"the pipeline has ended (exit code {child.returncode}). The broker runs on without it")
             time.sleep(LOOK_AGAIN)
-        return 0 if self._signals else broker.wait()
+        if self._signals:
+            return 0
+        code = broker.wait()
+        complain(how_it_ended(code) + ("; the pipeline is stopped" if others else ""))
+        return code if code >= 0 else 128 - code  # as shells have it
+
+
+def how_it_ended(code: int) -> str:
+    """The broker, by the exit code that Python tells: below 0 for a signal."""
+    if code >= 0:
+        return f"the broker ended (exit code {code})"
+    names = {one.value: f" ({one.name})" for one in signal.Signals}
+    return f"the broker was ended by signal {-code}{names.get(-code, '')}"
 
 
 def die_with_parent() -> None:
