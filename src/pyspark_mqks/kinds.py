@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from mqks.client.access import Access
 from mqks.client.address import find_address
 from mqks.names import is_name
 
@@ -141,6 +142,16 @@ def scope(text: str) -> str:
     raise ValueError("give one word")
 
 
+def file(text: str) -> str:
+    if text and "\0" not in text:
+        return text
+    raise ValueError("give the path of a file that the driver and all executors have")
+
+
+def token(text: str) -> str:
+    return Access(text.strip()).token or ""
+
+
 OFFSETS = Kind("PLACE", offsets)
 TIME = Kind("TIME", timestamp)
 COUNT = Kind("N", count)
@@ -154,3 +165,5 @@ PATTERN = Kind("REGEX", pattern)
 URL = Kind("URL", url)
 PATH = Kind("DIR", path)
 SCOPE = Kind("NAME", scope)
+FILE = Kind("FILE", file)
+TOKEN = Kind("TOKEN", token)

@@ -11,8 +11,10 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
+from mqks.client.access import Access
 from pyspark_mqks.kinds import (
     COUNT,
+    FILE,
     MASKS,
     NAMES,
     OFFSETS,
@@ -24,6 +26,7 @@ from pyspark_mqks.kinds import (
     SIZE_IN_BYTES,
     SWITCH,
     TIME,
+    TOKEN,
     URL,
     Kind,
     Offsets,
@@ -45,14 +48,33 @@ def about(kind: Kind, help: str, only: Use | None = None) -> dict[str, Any]:
     return {"kind": kind, "help": help, "only": only}
 
 
+@dataclass(frozen=True, kw_only=True)
 class Parsing:
     """What the two groups of options share."""
+
+    token: str | None = field(
+        default=None,
+        repr=False,
+        metadata=about(TOKEN, "who we are to the broker; by default what MQKS_TOKEN has where the driver runs"),
+    )
+    ca: str | None = field(
+        default=None,
+        metadata=about(FILE, "whose certificates are trusted with `mqkss://`; by default MQKS_CA, else the system's"),
+    )
+    cert: str | None = field(
+        default=None,
+        metadata=about(FILE, "a certificate to show to a broker that wants one; by default MQKS_CLIENT_CERT"),
+    )
+    key: str | None = field(
+        default=None,
+        metadata=about(FILE, "its key, if it is in another file; by default MQKS_CLIENT_KEY"),
+    )
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
         """From what Spark hands over: names in any case, values as text."""
         known = {option.name.lower(): option for option in options_of(cls)}
-        found: dict[str, object] = {}
+        found: dict[str, Any] = {}
         for name, text in given.items():
             if name.lower() in OF_SPARK[cls]:
                 continue
@@ -62,13 +84,22 @@ class Parsing:
             try:
                 found[option.field] = option.kind.parse(text)
             except ValueError as error:
-                raise OptionError(f"option {option.name}: {text!r} will not do; {error}") from None
+                shown = "what it has" if option.kind is TOKEN else repr(text)
+                raise OptionError(f"option {option.name}: {shown} will not do; {error}") from None
         made = cls(**found)
         made.check()
         return made
 
     def check(self) -> None:
         """What goes together, and what does not."""
+
+    @property
+    def access(self) -> Access:
+        """By these options, and by the environment of the process that asks: the driver's."""
+        try:
+            return Access(self.token, self.ca, self.cert, self.key).found()
+        except ValueError as error:
+            raise OptionError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -226,7 +257,10 @@ def spark_name(field: str) -> str:
 
 
 def options_of(group: type) -> list[Option]:
-    return [Option(spark_name(each.name), each.name, default=each.default, **each.metadata) for each in fields(group)]
+    """Its own first: those that both groups have are about the connection, and come last."""
+    shared = {each.name for each in fields(Parsing)}
+    own_first = sorted(fields(group), key=lambda each: each.name in shared)
+    return [Option(spark_name(each.name), each.name, default=each.default, **each.metadata) for each in own_first]
 
 
 def listed(options: Iterable[Option]) -> str:

@@ -9,23 +9,27 @@ import contextlib
 import json
 import select
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from mqks.client.access import Access
 from mqks.client.address import Address
 from mqks.client.errors import ConnectionLost, Refused
 from mqks.client.liveness import is_held_back
+from mqks.client.reaching import connected
+from mqks.client.sealed import NOT_NOW
 from pyspark_mqks.lines import Block
-from pyspark_mqks.reaching import Patience, connected
+from pyspark_mqks.reaching import Patience
 
 WINDOW = 4 << 20  # bytes that may wait for their oks: some fsyncs of a broker that takes 100 MB/s
 CHUNK = 256 << 10  # bytes read at a time
 SILENCE = 30.0  # seconds without an ok after which a broker counts as gone, unless it tells that it has no room
 HELLO = b"sink stats\n"
-ANSWER = b"sink ok "
+ANSWER, NOT_TOLD = b"sink ok ", b"sink error "
 NEVER = float("inf")
 
 
@@ -36,6 +40,7 @@ class Publisher:
         self,
         address: Address,
         *,
+        access: Access | None = None,
         retry_for: float,
         rate: float | None = None,
         window: int = WINDOW,
@@ -44,6 +49,7 @@ class Publisher:
         self.max_line = 0  # bytes that the broker takes as one line
         self.confirmed = 0  # lines
         self._address = address
+        self._access = access or Access()
         self._retry_for = retry_for
         self._rate = rate
         self._window = window
@@ -94,7 +100,7 @@ class Publisher:
     # ── the connection ──
 
     def _connect(self) -> None:
-        made = connected(self._address)
+        made = connected(self._address, self._access)
         try:
             self.max_line = _greet(made)
             made.setblocking(False)
@@ -166,7 +172,7 @@ class Publisher:
             lines = self._unsent[0]
             try:
                 sent = connection.send(lines)
-            except BlockingIOError:
+            except NOT_NOW:
                 return
             if sent < len(lines):
                 self._unsent[0] = lines[sent:]
@@ -175,8 +181,8 @@ class Publisher:
 
     def _read(self, connection: socket.socket) -> None:
         try:
-            data = connection.recv(CHUNK)
-        except BlockingIOError:
+            data = connection.recv(CHUNK)  # of TLS a whole record, so that poll sees what is left
+        except NOT_NOW:
             return
         if not data:
             raise ConnectionResetError("the broker closed the connection")
@@ -216,7 +222,7 @@ def _find(block: Block, id: bytes) -> bytes:
 
 
 def _greet(connection: socket.socket) -> int:
-    """See that it is a broker, and one that takes us; answers how long a line may be."""
+    """See that it is a broker, and one that takes us; answers how long a line may be, as far as we know."""
     connection.sendall(HELLO)
     answer = b""
     while not answer.endswith(b"\n"):
@@ -224,6 +230,8 @@ def _greet(connection: socket.socket) -> int:
         if not data:
             raise ConnectionResetError("the broker closed the connection")
         answer += data
+    if answer.startswith(NOT_TOLD):  # to a token that may publish, but not see stats
+        return sys.maxsize
     if not answer.startswith(ANSWER):
         shown = answer[:100].decode(errors="replace").strip()
         raise ConnectionRefusedError(f"it does not let us in, but answers {shown!r}")

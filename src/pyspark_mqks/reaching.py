@@ -1,26 +1,15 @@
-"""Reaching a broker, for source and sink: one way to connect, and one way to go on trying while it is away."""
+"""Going on to try for a broker while it is away, the same way for source and sink."""
 
 import logging
-import socket
 import time
 
 from mqks.client.address import Address
-from mqks.client.errors import ConnectionLost
-from mqks.client.options import CONNECT_SECONDS, unreachable
+from mqks.client.errors import ConnectionLost, TlsFailed
+from mqks.client.options import unreachable
 
 log = logging.getLogger("mqks.spark")
 
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)  # seconds between attempts; then always the last
-
-
-def connected(address: Address) -> socket.socket:
-    """A connection; each of its calls waits for CONNECT_SECONDS at most, until it is told otherwise."""
-    made = socket.create_connection(address, CONNECT_SECONDS)
-    if made.getsockname() == made.getpeername():  # as may happen on loopback, when nobody listens there
-        made.close()
-        raise ConnectionRefusedError("connected to itself")
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return made
 
 
 class Patience:
@@ -33,7 +22,10 @@ class Patience:
         self._pauses = iter(PAUSES)
 
     def wait(self, error: OSError) -> None:
-        """After a failure, before the next attempt; raises ConnectionLost when it has been long enough."""
+        """After a failure, before the next attempt; raises ConnectionLost when it has been long enough, or when trying
+        will not help."""
+        if isinstance(error, TlsFailed):
+            raise error
         now = time.monotonic()
         told = unreachable(self._address, error)
         if self._since is None:

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from mqks.client.access import Access
 from mqks.client.address import Address, find_address
+from mqks.client.reaching import connected
 from mqks.journal import JournalError
 from mqks.journal.columns import Columns
 from mqks.journal.format import HEADER_SIZE, Header, parse_header
 from pyspark_mqks.journal import END, Journal, fitting
 from pyspark_mqks.loss import Lost
-from pyspark_mqks.reaching import Patience, connected
+from pyspark_mqks.reaching import Patience
 
 ID = b"h"  # of our requests: no batch begins with a letter
 RECEIVE = 1 << 20
@@ -112,10 +114,11 @@ class Answer:
 
 
 class Remote(Journal):
-    def __init__(self, url: str, retry_for: float, lost: Lost) -> None:
+    def __init__(self, url: str, retry_for: float, lost: Lost, access: Access | None = None) -> None:
         self._connection: socket.socket | None = None  # kept from one question to the next
         self._used = 0.0  # when, the last time
         self._address: Address = find_address(url)
+        self._access = access or Access()
         self._retry_for = retry_for
         self._lost = lost
 
@@ -190,7 +193,7 @@ class Remote(Journal):
         while at < stop and empty < ENOUGH_EMPTY_ANSWERS:
             before, until = at, min(stop, at + reach)
             try:
-                with connected(self._address) as connection:
+                with connected(self._address, self._access) as connection:
                     connection.settimeout(SILENCE_SECONDS)
                     fed = _fed(columns, Answer(connection, at, f"--raw --to={until}"), at, until)
                     for come in fed:
@@ -265,7 +268,7 @@ class Remote(Journal):
             kept = self._connection is not None
             try:
                 if self._connection is None:
-                    self._connection = connected(self._address)
+                    self._connection = connected(self._address, self._access)
                     self._connection.settimeout(SILENCE_SECONDS)
                 answer = Answer(self._connection, start, options)
                 found = read(answer)

@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from mqks.client.access import Access
 from mqks.client.address import find_address
 from pyspark_mqks.lines import Columns, Lines
 from pyspark_mqks.options import SinkOptions
@@ -55,14 +56,17 @@ class Task:
         return str(self.partition) if self.batch is None else f"{self.batch}-{self.partition}"
 
 
-def publish(options: SinkOptions, columns: Columns, batches: Iterable[Any], task: Task) -> Published:
+def publish(
+    options: SinkOptions, columns: Columns, batches: Iterable[Any], task: Task, access: Access | None = None
+) -> Published:
     """Publish the rows of record batches; returns when all are confirmed."""
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
         return Published(0)
     rate = options.rate
-    with Publisher(find_address(options.address), retry_for=options.retry_for, rate=rate) as publisher:
+    address = find_address(options.address)
+    with Publisher(address, access=access, retry_for=options.retry_for, rate=rate) as publisher:
         lines = Lines(
             columns,
             scope=(options.scope or task.query or SCOPE) if options.once else None,
@@ -82,10 +86,11 @@ class Writing:
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
+        self.access = options.access  # as the driver's environment has it: tasks are sent it
         self.columns = Columns.of(schema)
 
     def write(self, iterator: Iterator[Any]) -> Published:
-        return publish(self.options, self.columns, iterator, Task.current())
+        return publish(self.options, self.columns, iterator, Task.current(), self.access)
 
 
 class Writer(Writing, DataSourceArrowWriter):

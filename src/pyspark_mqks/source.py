@@ -27,12 +27,12 @@ from pyspark_mqks import arrow
 from pyspark_mqks.folder import Folder
 from pyspark_mqks.journal import Journal
 from pyspark_mqks.kinds import Offsets
-from pyspark_mqks.loss import lost_by
+from pyspark_mqks.loss import another, lost_by
 from pyspark_mqks.options import SourceOptions, Use
 from pyspark_mqks.remote import Remote
 from pyspark_mqks.wanted import Bounds, push, wanted_by
 
-Offset = dict[str, int]  # {"position": n}
+Offset = dict[str, int]  # {"position": n, "crc": of the batch that ends there}
 
 TAKE_BYTES = 1 << 20  # of a record batch, about
 TAKE_ROWS = 1 << 14
@@ -58,13 +58,14 @@ class Reading:
         arrow.check(schema)
         options.check_use(self.use)
         self.options = options
+        self.access = options.access  # as the driver's environment has it: tasks are sent it
         self.schema = arrow.arrow_schema(schema)
         self.wanted = wanted_by(options)
 
     def journal(self) -> Journal:
         lost = lost_by(self.options.fail_on_data_loss)
         if self.options.url is not None:
-            return Remote(self.options.url, self.options.retry_for, lost)
+            return Remote(self.options.url, self.options.retry_for, lost, self.access)
         assert self.options.path is not None
         return Folder(self.options.path, lost)
 
@@ -156,6 +157,7 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._journal: Journal | None = None
         self._first: int | None = None
         self._until: int | None = None  # where the stream ends, by Trigger.AvailableNow
+        self._known = False  # is it the journal that the checkpoint is of?
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_journal": None}  # a task opens its own
@@ -188,10 +190,26 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
         now = self.opened.latest()
         latest = now if self._until is None else self._until
         at = start["position"]
+        if at > now:
+            return {"position": self.opened.check(at)}
+        self._check_known(start)
         if at >= latest:
-            return start if at <= now else {"position": self.opened.check(at)}
+            return start
         rows, size = self._limits(limit)
-        return {"position": self.opened.advance(self.opened.begin(at), latest, rows, size)}
+        return self._offset(self.opened.advance(self.opened.begin(at), latest, rows, size))
+
+    def _offset(self, position: int) -> Offset:
+        """With what the journal is known by again: a copy that is put back gives the same positions out anew."""
+        header = self.opened.batch_with(position - 1)
+        return {"position": position} | ({"crc": header.crc} if header and header.end == position else {})
+
+    def _check_known(self, start: Offset) -> None:
+        """Once in a run. What retention has removed cannot be compared."""
+        if not self._known and "crc" in start:
+            header = self.opened.batch_with(start["position"] - 1)
+            if header is not None and (header.end, header.crc) != (start["position"], start["crc"]):
+                another(start["position"], self.options.fail_on_data_loss)
+        self._known = True
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
         """In rows and in bytes; Spark can only tell one of them."""
@@ -205,4 +223,5 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return None, self.options.max_bytes_per_trigger
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        self._check_known(start)
         return self.plan(self.opened, start["position"], end["position"])

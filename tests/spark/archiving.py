@@ -13,6 +13,7 @@ from pathlib import Path
 from mqks.pipeline.archive import archive
 from mqks.pipeline.place import Place
 from mqks.pipeline.session import session
+from tests.spark.processes import QUICK
 
 AWAY = "mqks://127.0.0.1:1"
 OPTIONS = {"maxOffsetsPerTrigger": 400}
@@ -33,7 +34,7 @@ def main(data: str, lake: str, wanted: str = "", number: str = "1") -> None:
                     kill()
 
     job = archive(
-        session("local[2]"),
+        session("local[2]", **QUICK),
         Place(AWAY, data, lake),
         available_now=True,
         compact_after=2,

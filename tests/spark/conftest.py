@@ -6,11 +6,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mqks.pipeline.session import session
+from tests.spark.processes import QUICK
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    # Tests are short: to compile less and collect garbage simply is half of the work.
-    spark = session("local[2]", **{"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
+    spark = session("local[2]", **QUICK)
     yield spark
     spark.stop()

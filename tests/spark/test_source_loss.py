@@ -320,3 +320,28 @@ def test_a_broker_without_a_journal() -> None:
         with connect(running.url) as client:
             client.publish("e1", "d1", confirm=True)
         scanned({"url": running.url})
+
+
+@pytest.mark.parametrize("data", [b"other", b"longer than it was"])
+def test_a_copy_that_was_put_back(tmp_path: Path, data: bytes) -> None:
+    """Positions that were given out after it was made are given out again, for other messages."""
+    first, second = Making(tmp_path / "before"), Making(tmp_path / "put back")
+    for made, lines in ((first, [b"m1 publish e1 d1", b"m2 publish e1 first"]), (second, [b"m1 publish e1 d1"])):
+        for line in lines:
+            made.batch(line)
+        made.sync()
+    stream = stream_reader({"path": first.folder})
+    end = stream.latestOffset(stream.initialOffset() | {"position": 0}, stream.getDefaultReadLimit())
+    again = stream_reader({"path": first.folder})
+    assert again.latestOffset(end, again.getDefaultReadLimit()) == end
+
+    for number in range(9):
+        second.batch(b"m%d publish e1 " % number + data)
+    second.sync()
+    said = rf"up to position {end['position']}, or a copy of it that was put back"
+    with pytest.raises(DataLoss, match=said):
+        stream_reader({"path": second.folder}).latestOffset(end, stream.getDefaultReadLimit())
+    with pytest.raises(DataLoss, match=said):
+        stream_reader({"path": second.folder}).partitions(end, end)
+    going_on = stream_reader({"path": second.folder, **ON})
+    assert going_on.latestOffset(end, going_on.getDefaultReadLimit()) != end

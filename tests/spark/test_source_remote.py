@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from mqks import connect
+from mqks.client.access import Access
 from mqks.client.address import Address
+from mqks.client.reaching import connected as reached
 from mqks.journal.columns import Columns
 from mqks.testing import broker
 from pyspark_mqks import reaching, remote
@@ -25,9 +27,9 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Address]:
     """One for each connection that is made."""
     made: list[Address] = []
 
-    def connected(address: Address) -> socket.socket:
+    def connected(address: Address, access: Access) -> socket.socket:
         made.append(address)
-        return reaching.connected(address)
+        return reached(address, access)
 
     monkeypatch.setattr(remote, "connected", connected)
     return made
@@ -140,11 +142,11 @@ def test_connected_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """As may happen on loopback, where the port that nobody listens at is taken for our own end."""
     with socket.socket() as made:
         made.bind(("127.0.0.1", 0))
-        address = Address(*made.getsockname())
-        made.connect(address)
+        address = Address(*made.getsockname()[:2])
+        made.connect((address.host, address.port))
         monkeypatch.setattr(socket, "create_connection", lambda *_: made)
         with pytest.raises(ConnectionRefusedError, match="to itself"):
-            reaching.connected(address)
+            reached(address, Access())
         assert made.fileno() == -1
 
 

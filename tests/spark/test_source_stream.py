@@ -56,7 +56,7 @@ def test_all_rows_in_one_batch(given: Given, tmp_path: Path) -> None:
     assert reader.getDefaultReadLimit() == ReadMaxBytes(256 << 20)
     batches, at = follow(reader, reader.initialOffset())
     assert batches == [expected(tmp_path / "data")]
-    assert at == reader.reportLatestOffset()
+    assert at["position"] == reader.reportLatestOffset()["position"]
     assert reader.partitions(at, at) == []
 
 

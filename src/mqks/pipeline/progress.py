@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
+from mqks.client.access import Access
 from mqks.client.address import find_address
+from mqks.client.errors import MqksError
+from mqks.client.reaching import connected
 from mqks.journal.errors import JournalError
 from mqks.journal.format import HEADER_SIZE, parse_header, time_of
 from mqks.journal.reader import Reader
@@ -77,7 +79,7 @@ class Tail:
         """The latest position, and how old the first event from `position` on is, in seconds; 0 if there is none."""
         try:
             latest, told = self._folder(position) if self._place.data else self._broker(position)
-        except (OSError, JournalError, ValueError):  # not there yet, away, or its end is just being written
+        except (OSError, MqksError, JournalError, ValueError):  # not there yet, away, or its end is just being written
             return None, None
         if position is None or position >= latest:
             return latest, None if position is None else 0.0
@@ -93,7 +95,7 @@ class Tail:
 
     def _broker(self, position: int | None) -> tuple[int, datetime | None]:
         """A connection of its own: a broker that is away must not be waited for, and raw history asks for one."""
-        with socket.create_connection(find_address(self._place.broker), ANSWER) as connection:
+        with connected(find_address(self._place.broker), Access().found(), ANSWER, within=ANSWER) as connection:
             file = connection.makefile("rb")
             connection.sendall(b"l history latest --to=earliest\n")
             latest = int(file.readline().removeprefix(b"l ok --end "))

