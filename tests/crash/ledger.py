@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 Message = tuple[bytes, int]
 
-DUE, DELIVERED = 1, 2  # the bits of a copy
+DUE, DELIVERED, MAYBE = 1, 2, 4  # the bits of a copy
 KINDS = ("lost", "duplicated", "unexpected", "out of order")
 EXAMPLES = 5  # of each kind are shown
 
@@ -100,13 +100,19 @@ class Ledger:
     def is_safe(self, publisher: bytes, number: int) -> None:
         self.safe[publisher][number] = 1
 
+    def refused(self, publisher: bytes, number: int, *, surely: bool = True) -> None:
+        """The broker has answered with an error: the message must not come, unless it was sent before that too."""
+        for queue in self.queues.values():
+            if queue.bits(publisher, number) == DUE:
+                queue.copies[publisher][number] = 0 if surely else MAYBE
+
     # ---- Consuming
 
     def delivered(self, session: Session, message: Message) -> None:
         queue = session.queue
         bits = queue.bits(*message)
         self.delivered_count += 1
-        if not bits & DUE:
+        if not bits & (DUE | MAYBE):
             self.faults.add("unexpected", f"{show(message)} on {queue.name}, which was never sent there")
             return
         if not bits & DELIVERED:

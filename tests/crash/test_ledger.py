@@ -113,6 +113,19 @@ def ok_shared_order_after_another_went(s: Scene) -> None:
     s.get(0, queue="s")
 
 
+def ok_refused(s: Scene) -> None:
+    s.send(3, safe=False)
+    s.ledger.refused(P, 1)
+    s.get(0, 2)
+
+
+def ok_refused_when_sent_again(s: Scene) -> None:
+    s.send(4, safe=False)
+    s.ledger.refused(P, 1, surely=False)
+    s.ledger.refused(P, 2, surely=False)
+    s.get(0, 2, 3)
+
+
 def lost_safe(s: Scene) -> None:
     s.send(2)
     s.get(0)
@@ -184,6 +197,12 @@ def unexpected_queue(s: Scene) -> None:
     s.get(0)
 
 
+def unexpected_since_refused(s: Scene) -> None:
+    s.send(2, safe=False)
+    s.ledger.refused(P, 1)
+    s.get(0, 1)
+
+
 def out_of_order_alone(s: Scene) -> None:
     s.send(2)
     s.get(1, 0)
@@ -203,6 +222,8 @@ ALLOWED: list[Story] = [
     ok_rejected_again,
     ok_shared_order,
     ok_shared_order_after_another_went,
+    ok_refused,
+    ok_refused_when_sent_again,
 ]
 FAULTS: list[tuple[str, Story]] = [
     ("lost", lost_safe),
@@ -217,6 +238,7 @@ FAULTS: list[tuple[str, Story]] = [
     ("duplicated", duplicated_though_held),
     ("unexpected", unexpected_number),
     ("unexpected", unexpected_queue),
+    ("unexpected", unexpected_since_refused),
     ("out of order", out_of_order_alone),
     ("out of order", out_of_order_shared),
 ]

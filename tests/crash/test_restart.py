@@ -75,6 +75,30 @@ def test_queues_and_patterns_are_kept_and_deleted_ones_are_not(
 
 
 @ENDINGS
+def test_limits_of_queues_are_kept_and_what_they_dropped_does_not_return(
+    start: Start, connect: Connect, ending: signal.Signals
+) -> None:
+    broker = start()
+    client = connect(broker)
+    assert client.ask("s1 subscribe --confirm q1 e1 --max-length=3 --overflow=drop-oldest") == "s1 ok "
+    assert client.ask("s2 subscribe --confirm q2 e2 --max-bytes=40") == "s2 ok "
+    for number in range(1, 7):
+        assert client.ask(f"m{number} publish --confirm e1 d{number}") == f"m{number} ok "
+    for number in (7, 8):
+        assert client.ask(f"m{number} publish --confirm e2 d{number}") == f"m{number} ok "
+    assert client.ask("m9 publish --confirm e2 d9").startswith("m9 error ")
+    end(broker, ending)
+    client = connect(start())
+    limits = "[(q.ready, q.max_length, q.max_bytes, q.bytes, q.overflow) for q in state.queues.values()]"
+    assert client.ask(f"x1 _eval {limits}") == "x1 ok [(3, 3, 0, 0, 'drop-oldest'), (2, 0, 40, 34, 'reject')]"
+    assert client.ask("m9 publish --confirm e2 d9").startswith("m9 error ")
+    assert client.ask("m10 publish --confirm e1 d10") == "m10 ok "
+    assert client.ask("c1 consume --confirm q1") == "c1 ok "
+    assert [client.line() for _ in range(3)] == [b"c1 ok m%d event=e1 d%d" % (n, n) for n in (5, 6, 10)]
+    assert client.ask("p1 ping that was all") == "p1 ok that was all"
+
+
+@ENDINGS
 def test_an_unused_queue_outlives_a_restart_until_the_grace_is_over(
     start: Start, connect: Connect, ending: signal.Signals
 ) -> None:
@@ -150,7 +174,7 @@ def test_a_full_disk_refuses_messages_and_loses_none(start: Start, connect: Conn
     """A small disk that fills up: publishers are told, what was confirmed can be read, and nothing hangs."""
     folder.mkdir()
     mount = f"mount -t tmpfs -o size=24m none '{folder}' && exec \"$@\""
-    broker = start("--segment-size=4M", prefix=in_a_namespace(mount))
+    broker = start("--segment-size=4M", "--min-free-disk=0", prefix=in_a_namespace(mount))
     client, consumer = connect(broker), connect(broker)
     assert client.ask("s1 subscribe --confirm q1 e1") == "s1 ok "
     data, answer = "x" * 100_000, ""

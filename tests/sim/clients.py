@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tests.sim.truth import Message, published, sent
+
 if TYPE_CHECKING:
     from tests.sim.links import Link
     from tests.sim.truth import Copy, Op
@@ -41,20 +43,37 @@ class Request:
     pattern: tuple[tuple[str, Any], ...] | None = None
     manual_ack: bool = False
     unused: float | None = None
+    bounds: dict[str, Any] = field(default_factory=dict)  # what it says of them
     # what the oracle finds out
     op: "Op | None" = None
     settled: "list[Copy]" = field(default_factory=list)
 
 
+def message_of(request: Request) -> Message:
+    """What a publish or send would have the broker keep."""
+    if request.action == "send":
+        return sent(request.id, request.data, request.once)
+    return published(request.id, request.event, request.data, request.once)
+
+
 class SimClient:
     """One that connects, works, goes and comes back."""
 
-    def __init__(self, name: bytes, rng: random.Random, confirming: float, largest: int, resends: bool = False) -> None:
+    def __init__(
+        self,
+        name: bytes,
+        rng: random.Random,
+        confirming: float,
+        largest: int,
+        resends: bool = False,
+        bounding: float = 0.0,
+    ) -> None:
         self.name = name
         self.rng = rng
         self.confirming = confirming  # how often it asks for --confirm
         self.largest = largest  # bytes of data
         self.resends = resends
+        self.bounding = bounding  # how often it limits a queue
         self.published_once: list[Request] = []
         self.link: Link | None = None
         self.outgoing: list[tuple[bytes, Request | None]] = []  # bytes to feed, and what they complete
@@ -169,7 +188,10 @@ class SimClient:
             words.append(b"--prefetch=%d" % self.rng.choice((1, 2, 5)))
         if unused is not None:
             words.append(b"--delete-queue-when-unused" + (b"=%.1f" % unused if unused else b""))
+        bounds = self._bounds()
+        words += _flags(bounds)
         said: dict[str, Any] = {"events": events, "add": add, "manual_ack": manual_ack, "unused": unused}
+        said["bounds"] = bounds
         return self._request("consume", words, id=b"c-" + queue, queue=queue, **said)
 
     def drain(self, queue: bytes) -> None:
@@ -186,10 +208,10 @@ class SimClient:
             "manual_ack": manual_ack,
             "delete_queue_when_unused": False if unused is None else True if unused == 0 else unused,
         }
-        id = b"c-" + queue
+        id, bounds = b"c-" + queue, self._bounds()
         return Request(
-            "recv", id, b"%s recv %s\n" % (id, json.dumps(content).encode()), answered=True,
-            queue=queue, pattern=tuple(pattern.items()), manual_ack=manual_ack, unused=unused,
+            "recv", id, b" ".join([id, b"recv", *_flags(bounds), json.dumps(content).encode()]) + b"\n", answered=True,
+            queue=queue, pattern=tuple(pattern.items()), manual_ack=manual_ack, unused=unused, bounds=bounds,
         )  # fmt: skip
 
     def settle(self) -> Request | None:
@@ -225,11 +247,15 @@ class SimClient:
         words = [b"rebind", queue, *events]
         for flag, values in ((b"--add", add), (b"--remove", remove)):
             words += [flag, *values] if values else []
-        return self._request("rebind", words, queue=queue, events=events, add=add, remove=remove)
+        bounds = self._bounds()
+        words += _flags(bounds)
+        return self._request("rebind", words, queue=queue, events=events, add=add, remove=remove, bounds=bounds)
 
     def subscribe(self) -> Request:
         queue, events = self.rng.choice(QUEUES), self._events(1, 3)
-        return self._request("rebind", [b"subscribe", queue, *events], queue=queue, events=events)
+        bounds = self._bounds()
+        words = [b"subscribe", queue, *events, *_flags(bounds)]
+        return self._request("rebind", words, queue=queue, events=events, bounds=bounds)
 
     def delete_consumer(self) -> Request:
         consumer = b"c-" + self.rng.choice(QUEUES + TEMPORARY)
@@ -264,6 +290,14 @@ class SimClient:
     def _events(self, least: int, most: int) -> tuple[bytes, ...]:
         return tuple(dict.fromkeys(self.rng.choice(EVENTS) for _ in range(self.rng.randint(least, most))))
 
+    def _bounds(self) -> dict[str, Any]:
+        """Limits of a queue, or none; they are lifted now and then."""
+        if self.rng.random() >= self.bounding:
+            return {}
+        sizes = {"max_length": (0, 1, 3, 8), "max_bytes": (0, 60, 300, 3000), "overflow": ("reject", "drop-oldest")}
+        named = self.rng.sample(sorted(sizes), self.rng.randint(1, 3))
+        return {name: self.rng.choice(sizes[name]) for name in named}
+
     def _queue_to_use(self) -> tuple[bytes, float | None]:
         if self.rng.random() < 0.8:
             return self.rng.choice(QUEUES), None
@@ -274,3 +308,7 @@ class SimClient:
         if confirm:
             words = [*words, b"--confirm"]
         return Request(action, id, b"%s %s\n" % (id, b" ".join(words)), confirm, **said)
+
+
+def _flags(bounds: dict[str, Any]) -> list[bytes]:
+    return [f"--{name.replace('_', '-')}={value}".encode() for name, value in bounds.items()]

@@ -118,6 +118,12 @@ class FakeDisk:
         self._check_fault("read")
         return bytes(self._inode(file).data[offset : offset + size])
 
+    def read_named(self, name: str, size: int, offset: int) -> bytes:
+        if name not in self.entries:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        self._check_fault("read")
+        return bytes(self.entries[name].data[offset : offset + size])
+
     def write(self, file: int, data: "Buffer", offset: int) -> None:
         inode = self._inode(file)
         content = bytes(data)

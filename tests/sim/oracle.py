@@ -8,11 +8,11 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from tests.sim import journal
-from tests.sim.clients import Request
+from tests.sim import bounds, journal
+from tests.sim.clients import Request, message_of
 from tests.sim.disk import FakeDisk
 from tests.sim.links import Consumer, Delivery, Link, Violation
-from tests.sim.truth import KILL, POWER, Copy, Definition, Message, Op, Queue, Truth, changed, published, sent
+from tests.sim.truth import KILL, POWER, Bounds, Copy, Definition, Message, Op, Queue, Truth, changed
 
 RESTART_GRACE = 60.0
 DELIVERY = re.compile(rb"(\S+) event=([^ ,]*)(?:,retry=\d+)? (.*)", re.DOTALL)
@@ -20,8 +20,9 @@ SEVX_RETRY = re.compile(rb'\{"retry": \d+(, |\})')
 
 
 class Oracle:
-    def __init__(self, disk: FakeDisk | None, fsync: str) -> None:
+    def __init__(self, disk: FakeDisk | None, fsync: str, bounds: Bounds) -> None:
         self.disk = disk
+        self.bounds = bounds  # the broker's own
         self.fsync = fsync
         self.truth = Truth()
         self.now = 0.0
@@ -41,6 +42,8 @@ class Oracle:
         refused = {line.split(b" ", 1)[0] for line, _ in news if line.split(b" ", 2)[1] == b"error"}
         for request in requests:
             if request.id in refused and not broken:
+                if request.action in ("publish", "send") and not failing and not self.weak:
+                    bounds.check_refusal(self.truth, self.bounds, message_of(request))
                 news = [one for one in news if not one[0].startswith(request.id + b" error ")]
                 continue
             if request.answered:
@@ -51,25 +54,31 @@ class Oracle:
                 self._said(link, line, end, failing)
 
     def publish(self, _: Link, request: Request) -> None:
-        request.op = self.truth.take(published(request.id, request.event, request.data, request.once))
+        request.op = self.truth.take(message_of(request))
 
-    def send(self, _: Link, request: Request) -> None:
-        request.op = self.truth.take(sent(request.id, request.data, request.once))
+    send = publish
+
+    def dropped(self, name: bytes, ready: set[bytes], count: int) -> None:
+        """A full queue has dropped so many messages; these are left that wait for a consumer."""
+        gone = bounds.dropped(self.truth.queues[name], ready, count)
+        for copy in gone:
+            copy.settle()
+        self._settled += gone
 
     def consume(self, link: Link, request: Request) -> None:
         old = self.truth.definition(request.queue)
-        new = changed(old, request.events or None, request.add)
+        new = _bounded(changed(old, request.events or None, request.add), request)
         self._join(link, request, self._with_unused(new, request.unused), sevx=False)
 
     def recv(self, link: Link, request: Request) -> None:
-        new = replace(self.truth.definition(request.queue), pattern=request.pattern)
+        new = _bounded(replace(self.truth.definition(request.queue), pattern=request.pattern), request)
         self._join(link, request, self._with_unused(new, request.unused), sevx=True)
 
     def rebind(self, _: Link, request: Request) -> None:
-        keeps = not request.events and bool(request.add or request.remove)
+        keeps = not request.events and bool(request.add or request.remove or request.bounds)
         events = None if keeps else request.events
         new = changed(self.truth.definition(request.queue), events, request.add, request.remove)
-        request.op = self.truth.define(new)
+        request.op = self.truth.define(_bounded(new, request))
 
     def delete_queue(self, _: Link, request: Request) -> None:
         request.op = self._delete(request.queue)
@@ -165,6 +174,15 @@ class Oracle:
         return None
 
     # ── what else happens ──
+
+    def purging(self, name: bytes) -> tuple[int, int]:
+        """All that is ready in a queue will be settled: at least so many messages, and at most so many."""
+        ready = self.truth.purge(name)
+        certain = sum(not copy.doubtful for copy in ready)
+        for copy in ready:
+            copy.settle()
+        self._settled += ready
+        return certain, len(ready)
 
     def disconnected(self, link: Link) -> None:
         for consumer in [*link.consumers.values(), *link.leaving]:
@@ -337,7 +355,7 @@ class Oracle:
         counts = [
             count
             for count, definitions in self.truth.prefixes(kept, deletes)
-            if {name: one.shown() for name, one in definitions.items()} == found
+            if {name: one.shown(self.bounds) for name, one in definitions.items()} == found
             and all(one.sticky == sticky.get(name) for name, one in definitions.items())
         ]
         if not counts:
@@ -382,7 +400,7 @@ class Oracle:
         if self.weak:
             return
         found = {name.encode(): _shown(queue) for name, queue in shown.items()}
-        expected = {name: queue.definition.shown() for name, queue in self.truth.queues.items()}
+        expected = {name: queue.definition.shown(self.bounds) for name, queue in self.truth.queues.items()}
         if found != expected:
             raise Violation(f"the queues are {found} and should be {expected}")
         for queue in self.truth.queues.values():
@@ -395,4 +413,9 @@ class Oracle:
 
 def _shown(queue: dict[str, Any]) -> tuple[object, ...]:
     pattern = queue["pattern"]
-    return queue["events"], None if pattern is None else tuple(pattern.items()), queue["delete_when_unused"]
+    bounds = Bounds(queue["max_length"], queue["max_bytes"], queue["overflow"])
+    return queue["events"], None if pattern is None else tuple(pattern.items()), queue["delete_when_unused"], bounds
+
+
+def _bounded(definition: Definition, request: Request) -> Definition:
+    return replace(definition, bounds=definition.bounds._replace(**request.bounds))

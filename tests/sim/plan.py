@@ -5,6 +5,7 @@ import random
 from dataclasses import dataclass
 
 from mqks.journal import progress, segments
+from tests.sim.truth import Bounds
 
 
 @dataclass
@@ -19,6 +20,8 @@ class Plan:
     capacity: int
     once: dict[str, float]  # limits of what --once remembers
     resends: bool  # clients publish --once again: then nothing may be forgotten
+    bounding: float  # how often a request that may do so limits its queue
+    bounds: Bounds  # the broker's own
 
     @classmethod
     def chosen(cls, rng: random.Random) -> "Plan":
@@ -48,7 +51,12 @@ class Plan:
         once: dict[str, float] = {"dedup_part_bits": rng.choice((1, 2, 11)), "dedup_window": 1e9}
         if not resends:
             once |= {"dedup_window": rng.choice((3, 60, 1e9)), "dedup_count": rng.choice((1, 4, 20))}
-        return cls(kind, fsync, steps, crashes, limits, capacity, once, resends)
+        bounding = rng.choice((0.0, 0.0, 0.2, 0.6))
+        bounds = Bounds(overflow="reject")
+        if bounding and rng.random() < 0.4:
+            sizes = rng.choice((0, 10)), rng.choice((0, 2000))
+            bounds = Bounds(*sizes, rng.choice(("reject", "drop-oldest")))
+        return cls(kind, fsync, steps, crashes, limits, capacity, once, resends, bounding, bounds)
 
 
 class Warnings(logging.Handler):

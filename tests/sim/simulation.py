@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mqks.broker import Broker
+from mqks.broker.limits import Limits
+from mqks.broker.queue import Queue
 from mqks.journal import JournalError
+from tests.sim import bounds
 from tests.sim.clients import QUEUES, TEMPORARY, SimClient
 from tests.sim.disk import FakeDisk, Killed
 from tests.sim.links import Link, Violation
@@ -37,12 +40,14 @@ class Simulation:
         self.plan = plan = Plan.chosen(self.rng)
         self.high_water = self.rng.choice((150, 600, 4000, 1 << 16))
         self.disk = None if plan.kind == "memory" else FakeDisk(self.rng, plan.capacity)
-        self.oracle = Oracle(self.disk, plan.fsync)
+        self.oracle = Oracle(self.disk, plan.fsync, plan.bounds)
+        self.dropped: dict[Queue, int] = {}  # messages, as far as the oracle knows
         self.now = 0.0
         self.connections = 0
         confirming, largest = self.rng.choice((0.2, 0.5, 0.9)), self.rng.choice((30, 200, 3000))
         count = self.rng.randint(2, 4)
-        self.clients = [SimClient(b"%d" % n, self.rng, confirming, largest, plan.resends) for n in range(count)]
+        habits = confirming, largest, plan.resends, plan.bounding
+        self.clients = [SimClient(b"%d" % n, self.rng, *habits) for n in range(count)]
         self.flipped = False
         self.warnings = Warnings()
         self.running = False
@@ -55,6 +60,7 @@ class Simulation:
             (4, self.poll),
             (1, self.tick),
             (0.8, self.disconnect),
+            (0.3, self.purge),
             (0.4 if plan.kind == "faults" else 0, self.fault),
         ]
 
@@ -120,6 +126,7 @@ class Simulation:
         if self.running:
             self.oracle.restarted(shown, power_loss=power_loss)
         self.running = True
+        self._look_at_lengths()
 
     def _trouble(self) -> str:
         """What may happen while the broker starts."""
@@ -140,7 +147,7 @@ class Simulation:
     def _broker(self) -> Broker:
         seed = self.rng.getrandbits(32)
         options: dict[str, Any] = {"seed": seed, "high_water": self.high_water, "clock": self.clock, "wall": self.wall}
-        options |= self.plan.once
+        options |= {**self.plan.once, "limits": Limits(**self.plan.bounds._asdict())}
         if self.disk is not None:
             options |= {"disk": self.disk, "fsync": self.plan.fsync, **self.plan.limits}
         return Broker(**options)
@@ -216,6 +223,7 @@ class Simulation:
             raise
         self.oracle.fed(link, requests, broken=self._is_broken(), failing=self._is_failing())
         self._heard()
+        self._look_at_lengths()
 
     def turn(self) -> None:
         self.say("turn")
@@ -253,6 +261,19 @@ class Simulation:
     def disconnect(self) -> None:
         client = self.rng.choice(self.clients)
         self._disconnect(client)
+
+    def purge(self) -> None:
+        """Somebody who looks after the broker throws away what waits in a queue."""
+        name = self.rng.choice(QUEUES)
+        queue = self.broker.queues.get(name)
+        if queue is None or name not in self.oracle.truth.queues:  # after damage that was said, they may differ
+            return
+        self.say(f"purge {name.decode()}")
+        least, most = self.oracle.purging(name)
+        count = self.broker.purge(queue, queue.ready_count)
+        self._heard()
+        if not self.oracle.weak and not least <= count <= most:
+            raise Violation(f"purged {count} messages of {name!r}, not {least} to {most}")
 
     def fault(self) -> None:
         assert self.disk is not None
@@ -307,6 +328,18 @@ class Simulation:
             if self.flipped and " is damaged at byte " in str(self.broker.broken):
                 raise Refused(self.broker.broken)
             raise Killed
+
+    def _look_at_lengths(self) -> None:
+        """Queues with limits: has one dropped messages, and is it as long as it should be?"""
+        queues = {} if self.oracle.weak else self.oracle.truth.queues
+        for name, queue in self.broker.queues.items():
+            count = queue.dropped - self.dropped.get(queue, 0)
+            if count and name in queues:
+                self.say(f"{name.decode()} has dropped {count}")
+                self.oracle.dropped(name, bounds.ready(self.broker, self.disk, queue), count)
+            if name in queues:
+                bounds.check_length(queues[name], queue, has_dropped=count > 0)
+        self.dropped = {queue: queue.dropped for queue in self.broker.queues.values()}
 
     def _check_log(self) -> None:
         if self.warnings.fault:
@@ -372,6 +405,7 @@ class Simulation:
             self.broker.feed(link.client, data)
             self.oracle.fed(link, requests, broken=self._is_broken(), failing=self._is_failing())
             self._heard()
+            self._look_at_lengths()
 
     def _rest(self) -> None:
         """Everybody reads, the disk works, time passes, until nothing happens any more."""

@@ -8,7 +8,7 @@ It knows no disk and no bytes of connections.
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 UNSAFE, KILL, POWER = range(3)  # a fact survives: nothing; the end of the process; the end of the power
 
@@ -45,6 +45,23 @@ def _flag(once: bytes | None) -> bytes:
     return b"" if once is None else b"--once=%s " % once if once else b"--once "
 
 
+class Bounds(NamedTuple):
+    """How long a queue may be; 0 and none: as the broker says."""
+
+    max_length: int = 0
+    max_bytes: int = 0
+    overflow: str = ""
+
+    def over(self, other: "Bounds") -> "Bounds":
+        """With what the other has where this one has nothing."""
+        return Bounds(
+            self.max_length or other.max_length, self.max_bytes or other.max_bytes, self.overflow or other.overflow
+        )
+
+
+NO_BOUNDS = Bounds()
+
+
 @dataclass(frozen=True)
 class Definition:
     queue: bytes
@@ -52,15 +69,16 @@ class Definition:
     pattern: tuple[tuple[str, Any], ...] | None = None  # the items of a flat one
     unused: float | None = None
     sticky: bool = False
+    bounds: Bounds = NO_BOUNDS
 
     def wants(self, message: Message) -> bool:
         if self.pattern is not None and all(message.content.get(key) == value for key, value in self.pattern):
             return True
         return message.mqks[0] in self.events
 
-    def shown(self) -> tuple[object, ...]:
-        """What a client can find out about it."""
-        return sorted(event.decode() for event in self.events), self.pattern, self.unused
+    def shown(self, defaults: Bounds) -> tuple[object, ...]:
+        """What a client can find out about it, where the broker has these limits."""
+        return sorted(event.decode() for event in self.events), self.pattern, self.unused, self.bounds.over(defaults)
 
 
 @dataclass(eq=False)
@@ -139,6 +157,15 @@ class Truth:
         if name in self.queues:
             return self._happened(queue=name)
         return next((op for op in reversed(self.ops) if op.queue == name), None)
+
+    def purge(self, name: bytes) -> list[Copy]:
+        """What nobody has, of a queue, will never be seen: answers which messages these are."""
+        queue = self.queues[name]
+        ready = [copy for copy in queue.copies.values() if not copy.settled and copy.holder is None]
+        queue.unseen = len(queue.copies)
+        for copy in ready:
+            copy.seen = True
+        return ready
 
     def definition(self, name: bytes) -> Definition:
         """As it is, or as it begins."""
