@@ -1,5 +1,5 @@
 # Two commands: `make run` and `make test`. Both set up .venv first, if needed.
-.PHONY: help run test lint types install test-asan test-crash bench clean
+.PHONY: help run test lint types install tools test-asan test-crash bench clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -13,17 +13,30 @@ help:  ## show this list
 run: install  ## run the broker on port 25000 and its pipeline on Spark (ARGS="--port=… --no-pipeline" for more)
 	@exec $(BIN)/mqks up $(ARGS)
 
-test: install lint types  ## lint, types, every test
-	$(BIN)/python -m pytest -q
+test: install tools lint types  ## lint, types, every test
+	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile
 
-lint: install  ## ruff: style and likely mistakes
+lint: install  ## ruff: style and likely mistakes; bandit: unsafe calls; pip-audit: packages with known holes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@mkdir -p build  # bandit warns of each nosec in an expression of several lines: shown only if it fails
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src 2>build/bandit.log || { cat build/bandit.log; exit 1; }
+	@$(BIN)/python -m tests.audit constraints.txt
 
 types: install  ## mypy, strict
 	$(BIN)/mypy
 
 install: .venv/core.stamp  ## set up .venv with the pinned versions and build the core
+
+# What tests need beside Python: a browser with a font, what checks systemd's units, and nc.
+TOOLS := chromium systemd-analyze nc
+PACKAGES := chromium fonts-liberation systemd netcat-openbsd
+tools:  ## install what the tests need of the system, where that is allowed
+	@for tool in $(TOOLS); do command -v $$tool >/dev/null || missing=yes; done; test -z "$$missing" || { \
+	  echo "installing $(PACKAGES)"; \
+	  as=$$(test "$$(id -u)" = 0 || echo sudo -n); \
+	  { $$as apt-get update -qq && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(PACKAGES); \
+	  } >/dev/null || { echo "the tests need $(TOOLS): run  sudo apt-get install $(PACKAGES)"; exit 1; }; }
 
 test-asan: install  ## the tests that reach the core, on a build with AddressSanitizer and UBSan
 	@echo "building the core with sanitizers"
@@ -31,7 +44,7 @@ test-asan: install  ## the tests that reach the core, on a build with AddressSan
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=build/asan \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 	$(BIN)/python -m pytest -q --timeout=600 tests/broker tests/server tests/journal tests/sim tests/client \
-	  tests/test_dialogues.py
+	  tests/fuzz tests/test_dialogues.py
 
 .PHONY: sim
 sim: SEEDS ?= 10000
@@ -45,6 +58,22 @@ test-crash: install  ## kill -9 the broker under load, under clients and with Sp
 	$(BIN)/python -m tests.crash.harness --kills=$(KILLS) $(ARGS)
 	$(BIN)/python -m tests.client.kill --kills=$$(( $(KILLS) / 4 ))
 	$(BIN)/python -m tests.spark.kill --kills=$$(( $(KILLS) / 4 ))
+
+.PHONY: fuzz soak
+fuzz: SECONDS ?= 300
+fuzz: install  ## send hostile input to every parser (SECONDS=…, ARGS="--target=lines --seed=…")
+	@echo "building the core with sanitizers, and so that the fuzzer sees which ways it takes"
+	@mkdir -p build/fuzz
+	@{ MQKS_FUZZ=1 $(BIN)/python setup.py --quiet build --build-lib build/fuzz --build-temp build/fuzz-objects && \
+	  $(CC) -shared -fPIC -O2 -o build/fuzz/coverage.so tests/fuzz/coverage.c -ldl; \
+	} >build/fuzz/build.log 2>&1 || { cat build/fuzz/build.log; echo "this needs gcc with its sanitizers: sudo apt-get install gcc"; exit 1; }
+	@ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=build/fuzz \
+	LD_PRELOAD="build/fuzz/coverage.so $$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	$(BIN)/python -m tests.fuzz --seconds=$(SECONDS) $(ARGS)
+
+soak: MINUTES ?= 30
+soak: install  ## load every action from hundreds of connections while faults come (MINUTES=…, ARGS="--seed=…"): build/soak
+	@$(BIN)/python -m tests.soak --minutes=$(MINUTES) $(ARGS)
 
 bench: install  ## measure beside NATS, Redis, Spark's own reader and a plain copy (ARGS="--quick" for a look)
 	@$(BIN)/python -m benchmarks $(ARGS)
