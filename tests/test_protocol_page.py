@@ -87,7 +87,7 @@ def test_every_action_and_flag_has_its_place_on_the_page() -> None:
         "delete_consumer",
         "delete_queue",
     }
-    actions |= {"ping", "_eval", "stats", "send", "recv", "delete_receiver", "_ping"}
+    actions |= {"auth", "ping", "_eval", "stats", "send", "recv", "delete_receiver", "_ping"}
     used = {word for step in steps for word in step.split(" ")[1:2]}
     assert actions <= used
     for action in actions:
