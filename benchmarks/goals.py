@@ -16,6 +16,8 @@ class Metric:
 METRICS = [
     Metric("rate", "delivered", "/s"),
     Metric("cpu_us", "server CPU", "µs/msg"),
+    Metric("plain_cpu_us", "server CPU, --no-http", "µs/msg"),
+    Metric("watched_times", "CPU, times that with --no-http", "x"),
     Metric("client_cpu_us", "client CPU", "µs/msg"),
     Metric("p50_us", "latency p50", "µs"),
     Metric("p99_us", "latency p99", "µs"),
@@ -52,7 +54,7 @@ class Goal:
 
     def text(self) -> str:
         sign = "≥" if self.at_least else "≤"
-        limit = f"{self.limit:g}x {self.peer}" if self.peer else f"{self.limit:,.0f}"
+        limit = f"{self.limit:g}x {self.peer}" if self.peer else f"{self.limit:,.10g}"
         return f"{sign} {limit}" if self.family == "MQKS" else f"{self.family} {sign} {limit}"
 
     def met(self, medians: Mapping[str, Mapping[str, float]]) -> bool | None:
@@ -100,6 +102,9 @@ GOALS = [
     *like_a_client("client-consume", "rate"),
     *like_a_client("client-confirmed", "confirmed_rate"),
     *like_a_client("client-manual", "rate"),
+    Goal("http-cost", "watched_times", None, False, 1.01),
+    Goal("tls-128", "rate", "NATS", True, 2.5),
+    Goal("tls-128", "cpu_us", "NATS", False, 0.5),
     Goal("spark-scan", "row_rate", "Spark text", True, 2),
     Goal("spark-filter", "row_rate", "MQKS scan", True, 1.5),
     Goal("spark-stream", "row_rate", None, True, 500_000),

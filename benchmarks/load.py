@@ -6,15 +6,13 @@ is measured is the server. Times are CLOCK_MONOTONIC, which all processes share.
 
 import contextlib
 import gc
-import multiprocessing
 import select
-import signal
 import socket
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from types import TracebackType
 
+from benchmarks.behind import Behind
 from benchmarks.contenders.base import BenchError, Contender, Reader
 from benchmarks.payload import Load
 from benchmarks.server import STALL_SECONDS, Server, talk
@@ -23,51 +21,25 @@ CHUNK = 1 << 20
 CYCLE = 8  # distinct blocks of a load that repeats
 
 
-class Publisher:
+class Publisher(Behind[tuple[float, float]]):
     """A process that holds a load's blocks ready and sends as many as it is told to."""
+
+    name = "publisher"
 
     def __init__(self, server: Server, load: Load, blocks: int) -> None:
         self.distinct = blocks if load.distinct else CYCLE
-        self.pipe, self.child = multiprocessing.Pipe()
-        fork = multiprocessing.get_context("fork")
-        self.process = fork.Process(target=publish, args=(self.child, server, load, self.distinct), daemon=True)
-
-    def __enter__(self) -> "Publisher":
-        self.process.start()
-        self.child.close()  # only the process holds it now: its death is seen here
-        self._answer()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
+        super().__init__(publish, server, load, self.distinct)
 
     def start(self, first: int, blocks: int) -> None:
         self.pipe.send((first, blocks))
 
     def times(self) -> tuple[float, float]:
         """When it sent its first byte, and when the server had taken the last one."""
-        return self._answer()
-
-    def _answer(self) -> tuple[float, float]:
-        if not self.pipe.poll(2 * STALL_SECONDS):
-            raise BenchError("the publisher is stuck")
-        try:
-            answer: tuple[float, float] | str = self.pipe.recv()
-        except EOFError:
-            answer = "it died"
-        if isinstance(answer, str):
-            raise BenchError(f"the publisher failed: {answer}")
-        return answer
+        return self.answer()
 
 
 def publish(pipe: Connection, server: Server, load: Load, distinct: int) -> None:
     """The publisher's process: build, connect, say ready; then send and report, order by order."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     gc.disable()
     contender = server.contender
     try:

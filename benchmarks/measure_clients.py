@@ -5,21 +5,19 @@ came is checked and a wrong number is not given; here every message is, after th
 """
 
 import math
-import multiprocessing
-import signal
 import time
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection
-from types import TracebackType
 
+from benchmarks.behind import Behind
 from benchmarks.clients.library import Library
 from benchmarks.contenders.base import BenchError, Contender
 from benchmarks.contenders.clients import PythonClient
 from benchmarks.load import CYCLE, Publisher, collect, converse, count_bytes, nothing_more
 from benchmarks.measure import MICRO, Metrics
 from benchmarks.payload import Load, check, check_data, data, delivered_bytes
-from benchmarks.server import STALL_SECONDS, Server
+from benchmarks.server import Server
 
 WARM_UP = 5000  # messages before the clock starts: connections, caches, an interpreter that has seen the loop
 
@@ -41,40 +39,19 @@ class Timed:
     cpu: float
 
 
-class ClientProcess:
+class ClientProcess(Behind[Timed]):
     """Carries out orders one by one; `with` ends it."""
 
+    name = "client"
+
     def __init__(self, server: Server, load: Load) -> None:
-        self.pipe, self.child = multiprocessing.Pipe()
-        fork = multiprocessing.get_context("fork")
-        self.process = fork.Process(target=serve, args=(self.child, server, load), daemon=True)
-
-    def __enter__(self) -> "ClientProcess":
-        self.process.start()
-        self.child.close()  # only the process holds it now: its death is seen here
-        self.times()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
+        super().__init__(serve, server, load)
 
     def start(self, order: Order) -> None:
         self.pipe.send(order)
 
     def times(self) -> Timed:
-        if not self.pipe.poll(2 * STALL_SECONDS):
-            raise BenchError("the client is stuck")
-        try:
-            answer: Timed | str = self.pipe.recv()
-        except EOFError:
-            answer = "it died"
-        if isinstance(answer, str):
-            raise BenchError(f"the client failed: {answer}")
-        return answer
+        return self.answer()
 
     def do(self, order: Order) -> Timed:
         self.start(order)
@@ -83,8 +60,6 @@ class ClientProcess:
 
 def serve(pipe: Connection, server: Server, load: Load) -> None:
     """The client's process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     contender = server.contender
     assert isinstance(contender, PythonClient)
     module, name = contender.library

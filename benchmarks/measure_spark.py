@@ -183,7 +183,7 @@ def filtered(contender: OnSpark, load: Load, rows: int) -> Metrics:
 
     def measure(made: Made) -> Metrics:
         with place_of(contender, made) as place:
-            frame = contender.read(spark().read, place).where(f"event = '{load.events[0].decode()}'")
+            frame = contender.only(spark().read, place, load.events[0].decode())
             check(sums(frame), made.first)
             return timed(made.rows, lambda: consume(frame))
 

@@ -16,8 +16,10 @@ from benchmarks.scenarios import SCENARIOS
 COLOURS = {
     "MQKS": "#d1495b",
     "MQKS memory": "#e9a6b0",
+    "MQKS plain": "#e9a6b0",
     "MQKS blocking": "#e07a5f",
     "MQKS by url": "#e07a5f",
+    "MQKS subscribe": "#d98594",
     "MQKS scan": "#e9a6b0",
     "MQKS 1/50": "#e9a6b0",
     "copy": "#b8b8b8",
@@ -73,6 +75,11 @@ PLOTS: list[tuple[str, str, Bars]] = [
         ],
     ),
     (
+        "http",
+        "Server CPU at 10,000 messages a second, µs per message (less is better)",
+        [("http-cost", "cpu_us"), ("http-cost", "plain_cpu_us")],
+    ),
+    (
         "spark",
         "With Spark, rows per second (more is better)",
         [
@@ -95,6 +102,8 @@ LABELS = {
     ("backlog", "taken_rate"): "backlog of 1,000,000:\ntaken",
     ("backlog", "drain_rate"): "backlog of 1,000,000:\ndrained",
     ("queues", "taken_rate"): "into 10,000 queues",
+    ("http-cost", "cpu_us"): "with HTTP, watched",
+    ("http-cost", "plain_cpu_us"): "--no-http",
     ("spark-flat", "row_us"): "µs per row of 50,000,000\nand of 1,000,000",
     ("spark-stats", "first_p50_s"): "s, publish → first update",
 }

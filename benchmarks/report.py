@@ -17,8 +17,10 @@ from benchmarks.scenarios import PARTS, Scenario
 FAMILIES = [
     "MQKS",
     "MQKS memory",
+    "MQKS plain",
     "MQKS blocking",
     "MQKS by url",
+    "MQKS subscribe",
     "MQKS scan",
     "MQKS 1/50",
     "copy",

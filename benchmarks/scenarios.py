@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from benchmarks.contenders.base import Contender
 from benchmarks.contenders.clients import MqksAsyncio, MqksBlocking, NatsPy, NatsPyStream, RedisPy, RedisPyStream
 from benchmarks.contenders.copy import Copy
-from benchmarks.contenders.mqks import Mqks, MqksDurable, MqksMemory, MqksSmall
+from benchmarks.contenders.mqks import Mqks, MqksDurable, MqksMemory, MqksSmall, MqksWatched
 from benchmarks.contenders.nats import JetStream, JetStreamFile, Nats
 from benchmarks.contenders.redis import Redis, RedisAlways, RedisEverysec, RedisList, RedisStreams
-from benchmarks.contenders.spark import ByUrl, Fiftieth, OnSpark, Text, Unfiltered
+from benchmarks.contenders.spark import ByUrl, Fiftieth, OnSpark, Subscribed, Text, Unfiltered
+from benchmarks.contenders.tls import MqksPlain, MqksTls, NatsTls
 from benchmarks.measure import (
     Metrics,
     backlog,
@@ -23,12 +24,20 @@ from benchmarks.measure import (
     throughput,
 )
 from benchmarks.measure_clients import client_acked, client_confirmed, client_consume, client_publish
+from benchmarks.measure_http import http_cost
 from benchmarks.measure_journal import acked_if_it_can, confirmed, drain, history, recovery
 from benchmarks.measure_spark import archived, counted, filtered, scan, scan_time, streamed, written
 from benchmarks.payload import Layout, Load, shuffled
 
 Counts = Mapping[type[Contender], int]
-MEMORY, JOURNAL, CLIENTS, SPARK = PARTS = ["in memory", "with the journal", "Python clients", "with Spark"]
+MEMORY, JOURNAL, CLIENTS, HTTP, TLS, SPARK = PARTS = [
+    "in memory",
+    "with the journal",
+    "Python clients",
+    "with HTTP",
+    "by TLS",
+    "with Spark",
+]
 
 
 @dataclass(frozen=True)
@@ -191,13 +200,54 @@ SCENARIOS = [
         {MqksAsyncio: 300 * K, MqksBlocking: 300 * K, NatsPyStream: 50 * K, RedisPyStream: 50 * K},
         part=CLIENTS,
     ),
+    Scenario(
+        "http-cost",
+        "10,000 messages a second, 128 B",
+        http_cost,
+        Load(128, ONE, distinct=True),
+        {MqksWatched: 300 * K},
+        part=HTTP,
+    ),
+    Scenario(
+        "tls-128",
+        "auto-ack 1→1, 128 B",
+        throughput,
+        Load(128, ONE),
+        {MqksTls: 4 * M, MqksPlain: 6 * M, NatsTls: 1 * M},
+        part=TLS,
+    ),
+    Scenario(
+        "tls-16384",
+        "auto-ack 1→1, 16 KiB",
+        throughput,
+        Load(16384, ONE),
+        {MqksTls: 40 * K, MqksPlain: 80 * K, NatsTls: 30 * K},
+        part=TLS,
+    ),
+    Scenario(
+        "tls-latency",
+        "one message at a time, 128 B",
+        latency,
+        Load(128, ONE),
+        {MqksTls: 10 * K, MqksPlain: 20 * K, NatsTls: 10 * K},
+        part=TLS,
+    ),
+    Scenario(
+        "tls-idle",
+        "1,000 idle connections",
+        idle_connections,
+        Load(128, ONE),
+        {MqksTls: 1000, MqksPlain: 1000, NatsTls: 1000},
+        scaled=False,
+        part=TLS,
+    ),
     Scenario("spark-scan", "all columns, 64 B", scan, ORDERS, {OnSpark: 5 * M, ByUrl: 5 * M, Text: 5 * M}, part=SPARK),
     Scenario(
         "spark-filter",
         "one event of 100, 64 B",
         filtered,
         ORDERS,
-        {OnSpark: 5 * M, Unfiltered: 5 * M, Text: 5 * M},
+        {OnSpark: 5 * M, Subscribed: 5 * M, Unfiltered: 5 * M, Text: 5 * M},
         part=SPARK,
     ),
     Scenario("spark-stream", "journal → Parquet, 64 B", streamed, ORDERS, {OnSpark: 5 * M, Text: 5 * M}, part=SPARK),

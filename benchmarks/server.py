@@ -68,6 +68,7 @@ class Server:
         stall = struct.pack("ll", STALL_SECONDS, 0)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, stall)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, stall)
+        sock = self.contender.secure(sock, self.folder)
         if exchange is not None:
             talk(sock, exchange)
         return sock

@@ -4,6 +4,7 @@ A contender does no I/O. It is a table of byte strings, so one generator drives 
 """
 
 import shlex
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,6 +61,10 @@ class Contender(ABC):
     @abstractmethod
     def command(self, port: int, folder: Path) -> list[str]:
         """The server's command line; raises FileNotFoundError when it is not installed."""
+
+    def secure(self, sock: socket.socket, folder: Path) -> socket.socket:  # noqa: ARG002
+        """A connection that was just made, as it is spoken on: by TLS, where that is measured."""
+        return sock
 
     @abstractmethod
     def publish(self, number: int, event: bytes, data: bytes, last: bool) -> bytes: ...

