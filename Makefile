@@ -43,7 +43,7 @@ test-asan: install  ## the tests that reach the core, on a build with AddressSan
 	@MQKS_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-lib build/asan --build-temp build/asan-objects
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=build/asan \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
-	$(BIN)/python -m pytest -q --timeout=600 tests/broker tests/server tests/journal tests/sim tests/client \
+	$(BIN)/python -m pytest -q tests/broker tests/server tests/journal tests/sim tests/client \
 	  tests/fuzz tests/test_dialogues.py
 
 .PHONY: sim

@@ -23,8 +23,6 @@ from packaging.requirements import Requirement
 import mqks
 from tests.running import PATIENCE, RunningBroker
 
-pytestmark = pytest.mark.timeout(900)  # a compiler on a busy machine
-
 ROOT = Path(__file__).parents[1]
 NOT_OURS = (".*", "build", "dist", "*.egg-info", "__pycache__", "*.so", "mqks-data", "mqks-lake", "results")
 # What lies about in a tree that is worked in. None of it may be given away.

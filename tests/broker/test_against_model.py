@@ -7,7 +7,6 @@ there. MQKS_EXAMPLES=10000 makes a long run; a failure prints its steps and a bl
 
 import os
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -149,7 +148,7 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         self.pair.compare()
 
 
-TestBrokerAgainstModel = pytest.mark.timeout(900)(BrokerAgainstModel.TestCase)  # to shrink a failure takes long
+TestBrokerAgainstModel = BrokerAgainstModel.TestCase
 TestBrokerAgainstModel.settings = settings(
     max_examples=int(os.environ.get("MQKS_EXAMPLES", "500")),
     stateful_step_count=40,

@@ -96,7 +96,6 @@ def test_slow_masks_are_not_slow(mask: bytes, event: bytes, matches: bool) -> No
     assert Mask(mask).matches(event.split(b".")) is matches
 
 
-@pytest.mark.timeout(8)
 @pytest.mark.parametrize(
     "masks",
     [b" ".join(b"*%d.b" % n for n in range(100_000)), b"*." * 250_000 + b"b", b"1." + b"*b" * 250_000],

@@ -6,13 +6,21 @@ The asyncio client lives on a loop in a thread; its coroutines are waited for, i
 import asyncio
 import inspect
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import mqks
+from tests.running import PATIENCE
 
-PATIENCE = 10.0
+
+def until(holds: Callable[[], bool]) -> None:
+    """For what another thread does in its own time."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it never held"
+        time.sleep(0.005)
 
 
 class Awaited:

@@ -10,7 +10,7 @@ import pytest
 
 from mqks.client import functions as mqks
 from mqks.testing import Broker
-from tests.client.both import PATIENCE
+from tests.running import PATIENCE
 
 SIGNATURES = {
     "publish": ["event", "data", "confirm"],

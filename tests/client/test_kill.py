@@ -11,7 +11,6 @@ from tests.client.loads import LOADS
 KILLS = 4
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("client", LOADS)
 def test_kill_9_under_a_client(tmp_path: Path, client: str) -> None:
     seed = random.SystemRandom().getrandbits(32)

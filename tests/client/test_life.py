@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,8 +16,9 @@ import mqks
 from mqks.client import session
 from mqks.client.liveness import is_held_back
 from mqks.testing import Broker, broker
-from tests.client.both import PATIENCE
+from tests.client.both import until
 from tests.client.conftest import Open
+from tests.running import PATIENCE
 
 QUICK = {"keep_alive": 0.05}
 
@@ -356,16 +356,6 @@ def test_a_loop_that_is_left_leaves_no_consumer_behind(running: Broker) -> None:
                 assert message.data == str(turn)
                 assert message.ack(confirm=True)
                 break
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """For what another thread does in its own time."""
-    pause = threading.Event()
-    for _ in range(1000):
-        if holds():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it never held")
 
 
 def test_dropped_messages_are_said(running: Broker, open_mq: Open, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -20,8 +19,9 @@ from mqks.client import outbox as module
 from mqks.client.errors import ConnectionLost, Refused
 from mqks.client.outbox import LONGEST_LINE, Outbox
 from mqks.testing import Broker, broker
-from tests.client.both import PATIENCE
+from tests.client.both import until
 from tests.client.outboxes import Scripted, add_all, database, left, path, scripted
+from tests.running import PATIENCE
 
 __all__ = ["database", "path", "scripted"]
 
@@ -104,18 +104,18 @@ def test_a_relay_goes_on_when_the_database_or_the_broker_fails(
             raise error
         return sqlite3.connect(path)
 
-    def warned(text: str) -> bool:
-        return wait_until(lambda: text in caplog.text)
+    def warned(text: str) -> None:
+        until(lambda: text in caplog.text)
 
     with relaying(outbox, connect, scripted.client):
-        assert warned("OSError: no route to the database")
-        assert warned("no such table")
+        warned("OSError: no route to the database")
+        warned("no such table")
         scripted.fails = TimeoutError("no answer")
         outbox.create(database)
         add_all(outbox, database, "a")
-        assert warned("TimeoutError: no answer")
+        warned("TimeoutError: no answer")
         scripted.fails = None
-        assert wait_until(lambda: left(database) == [])
+        until(lambda: left(database) == [])
     assert scripted.data == ["a"]
     assert caplog.text.count("no route") == 1  # the same is not said twice
 
@@ -135,15 +135,6 @@ def test_a_relay_that_fails_stops_at_once(scripted: Scripted, monkeypatch: pytes
     stop.set()
     relay.join(PATIENCE)
     assert not relay.is_alive()
-
-
-def wait_until(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.001)
-    return True
 
 
 @pytest.mark.parametrize("rows", [[], ["a"]])
@@ -193,13 +184,13 @@ def test_a_full_broker_that_is_slowly_emptied_gets_every_row(
         fillers = fill(mq)
         ids = add_all(outbox, database, *(str(number) * 50_000 for number in range(100, 160)))
         with relaying(outbox, lambda: sqlite3.connect(path), mq), other.consume("q", manual_ack=True) as consumer:
-            assert wait_until(lambda: "the broker refused" in caplog.text)
+            until(lambda: "the broker refused" in caplog.text)
             taken: list[str] = []
             while len(taken) < fillers + len(ids):
                 message = consumer.get(PATIENCE)
                 assert message and message.ack(confirm=True)
                 taken.append(message.id)
-            assert wait_until(lambda: left(database) == [])
+            until(lambda: left(database) == [])
         assert sorted(taken[fillers:]) == ids
         own.delete()
 
@@ -225,7 +216,7 @@ def test_several_relays_at_once_while_the_broker_is_restarted(
             relays.enter_context(relay)
         outbox = Outbox()
         ids = [id for turn in range(5) for id in rows_and_a_restart(outbox, database, durable, turn)]
-        assert wait_until(lambda: left(database) == [])
+        until(lambda: left(database) == [])
         relays.close()
         assert mq.stats()["queues"]["q"]["ready"] == len(ids)
         with mq.consume("q") as consumer:

@@ -15,9 +15,9 @@ import pytest
 
 import mqks
 from mqks.testing import Broker
-from tests.client.both import PATIENCE
 from tests.client.conftest import Open
 from tests.client.test_life import Ups
+from tests.running import PATIENCE
 
 
 class Interrupt(Exception):

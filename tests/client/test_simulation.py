@@ -14,7 +14,6 @@ PARTS = 6
 SMALL_SEED = 28  # a publisher, consumers of both kinds and two histories, in some hundred bytes each way
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_seeds(part: int) -> None:
     for seed in range(part, SEEDS, PARTS):
@@ -22,7 +21,6 @@ def test_seeds(part: int) -> None:
         assert not reason, f"{reason}\nreplay: python -m tests.client.simulation {seed} --trace"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_a_connection_that_breaks_at_each_of_its_bytes(direction: str) -> None:
     """First to last: what the session says when it connects, publishes and acks, and what the broker answers."""

@@ -25,9 +25,9 @@ from mqks.client.sealed import PIECE, Sealed
 from mqks.client.wire import Ids, Lines
 from mqks.testing import Broker, broker
 from tests.certificates import Authority
-from tests.client.both import PATIENCE
 from tests.client.conftest import Open
 from tests.client.test_life import Ups
+from tests.running import PATIENCE
 
 MiB = 1 << 20
 

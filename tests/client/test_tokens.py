@@ -13,9 +13,9 @@ import sevx
 from mqks.server.tokens import Hash, new_token
 from mqks.testing import Broker, broker
 from tests.certificates import Authority
-from tests.client.both import PATIENCE
 from tests.client.conftest import Open
 from tests.client.test_life import Ups
+from tests.running import PATIENCE
 
 ALL = 'publish = ["**"]\nconsume = { queues = ["**"], events = ["**"] }\nmanage = ["**"]\nadmin = true\n'
 

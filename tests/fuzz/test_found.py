@@ -12,7 +12,8 @@ from mqks.core.keeping import first_bad
 from mqks.journal.format import build_batch
 from tests.broker.driver import talk
 from tests.model import ERROR
-from tests.web.asking import PATIENCE, address
+from tests.running import PATIENCE
+from tests.web.asking import address
 
 DTID = b"20260131120000000000aaaa"
 

@@ -17,7 +17,6 @@ SEEDS = 2400
 PARTS = 6
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_seeds(part: int) -> None:
     for seed in range(part, SEEDS, PARTS):

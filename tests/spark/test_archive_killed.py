@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from mqks.pipeline import lake
@@ -21,7 +20,6 @@ def run(data: Path, folder: Path, *point: str) -> int:
     return subprocess.run(command, start_new_session=True, check=False, timeout=300).returncode
 
 
-@pytest.mark.timeout(900)
 def test_killed_at_several_points_one_after_the_other(spark: SparkSession, tmp_path: Path) -> None:
     made = Making(tmp_path / "data")
     for first in range(0, COUNT, 100):

@@ -69,7 +69,6 @@ def said_by_executors(folder: Path) -> str:
     return "\n".join(f"{path}:\n{path.read_text()[-2000:]}" for path in sorted(folder.glob("work/app-*/*/stderr")))
 
 
-@pytest.mark.timeout(600)
 def test_source_sink_and_archive(tmp_path: Path, environ: dict[str, str], master: str) -> None:
     with mqks.testing.broker(data=tmp_path / "data") as broker:
         with mqks.connect(broker.url) as mq:

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_day.py"
 TIMEOUT = 600.0
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -18,7 +16,6 @@ def tables(printed: str) -> list[list[list[str]]]:
     return [[re.findall(r"[^| ]+", line) for line in block.splitlines() if line[0] == "|"] for block in blocks]
 
 
-@pytest.mark.timeout(TIMEOUT)
 def test_a_day(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, str(EXAMPLE)], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT, check=False

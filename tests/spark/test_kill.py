@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.kill import KINDS, Run
@@ -10,7 +9,6 @@ from tests.spark.kill import KINDS, Run
 SEED = 5
 
 
-@pytest.mark.timeout(600)
 def test_each_id_is_once_in_the_lake_and_once_behind_the_sink(spark: SparkSession, tmp_path: Path) -> None:
     run = Run(tmp_path, SEED)
     try:

@@ -76,7 +76,6 @@ def running(tmp_path: Path) -> Iterator[Broker]:
         yield made
 
 
-@pytest.mark.timeout(600)
 def test_what_the_page_shows_works(
     spark: SparkSession,
     running: Broker,

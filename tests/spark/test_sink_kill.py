@@ -7,8 +7,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 import mqks
 import mqks.testing
 from tests.spark.peers import taken
@@ -35,7 +33,6 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-@pytest.mark.timeout(2 * START)
 def test_a_killed_driver_and_failed_tasks_lose_and_double_nothing(tmp_path: Path) -> None:
     texts = tmp_path / "texts"
     texts.mkdir()

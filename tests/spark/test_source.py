@@ -13,8 +13,6 @@ from mqks.testing import broker
 from tests.journal.making import SECOND, TIME, Making
 from tests.spark.scanning import Row, expected
 
-pytestmark = pytest.mark.timeout(400)  # the first one starts Spark
-
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 SIX = ("position", "time", "id", "action", "event", "data")
 

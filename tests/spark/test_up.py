@@ -75,7 +75,6 @@ def up(tmp_path: Path) -> Iterator[Up]:
     kill_all(tmp_path)
 
 
-@pytest.mark.timeout(600)
 def test_all_of_it_twice(up: Up, spark: SparkSession) -> None:
     up.start()
     with mqks.connect(up.url) as mq:

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 import mqks.testing
 from mqks.broker import Broker
-
-PATIENCE = 10.0  # seconds for what takes the broker milliseconds
+from tests.running import PATIENCE
 
 
 class Answer(NamedTuple):

@@ -19,7 +19,8 @@ from unittest.mock import patch
 import mqks.testing
 from mqks.broker.access import EVERYTHING, Rights
 from mqks.web.server import WebServer
-from tests.web.asking import PATIENCE, Answer, address, ask
+from tests.running import PATIENCE
+from tests.web.asking import Answer, address, ask
 
 ALL = replace(EVERYTHING, name="all")
 

@@ -13,8 +13,8 @@ import mqks.testing
 from mqks.web.answers import Json, dumps
 from mqks.web.app import OPERATIONS
 from mqks.web.live import event
-from tests.running import Connection
-from tests.web.asking import PATIENCE, address, ask, inner, stream
+from tests.running import PATIENCE, Connection
+from tests.web.asking import address, ask, inner, stream
 
 GETS = [operation.path for operation in OPERATIONS if operation.method == "GET" and "{" not in operation.path]
 NAMES = ["a/b", "очередь", "100%", "a%2Fb", "?q=1#x", "a+b", "&amp;", "-q", "q:{1}", ".", "..", "~.", "~", "%7E."]

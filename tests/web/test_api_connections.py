@@ -9,8 +9,8 @@ import pytest
 import mqks.testing
 from mqks.web.server import FINISH, MOST_CONNECTIONS, MOST_SPARE, MOST_UNKNOWN, TAKE
 from mqks.web.server import PATIENCE as PATIENCES
-from tests.running import Connection
-from tests.web.asking import PATIENCE, address, ask, stream
+from tests.running import PATIENCE, Connection
+from tests.web.asking import address, ask, stream
 from tests.web.logins import ALL, Tokens, bearer, guarded
 
 LIVE = b"GET /api/live HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -12,8 +12,8 @@ import mqks.testing
 from mqks.broker.queue import Queue
 from mqks.web.api import Api
 from mqks.web.messages import KEPT, Parts, parts, show
-from tests.running import Connection
-from tests.web.asking import PATIENCE, ask, inner
+from tests.running import PATIENCE, Connection
+from tests.web.asking import ask, inner
 
 
 @pytest.mark.parametrize("kind", ["web", "durable"])

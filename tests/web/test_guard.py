@@ -13,7 +13,8 @@ from starlette.types import Message, Scope
 
 import mqks.testing
 from mqks.web.guard import Guard, peer
-from tests.web.asking import PATIENCE, address, ask
+from tests.running import PATIENCE
+from tests.web.asking import address, ask
 
 OURS = [
     "localhost",

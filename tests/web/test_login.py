@@ -15,7 +15,8 @@ from mqks.broker.access import EVERYTHING, NOTHING, Rights
 from mqks.web.api import Api
 from mqks.web.gate import MOST_ATTEMPTS, Caller, Gate
 from mqks.web.sessions import LASTS, MOST, MOST_OF_ONE, Sessions
-from tests.web.asking import PATIENCE, ask, stream
+from tests.running import PATIENCE
+from tests.web.asking import ask, stream
 from tests.web.logins import ALL, Browser, Tokens, bearer, guarded
 
 WORKER = Rights("worker", publish=("order.*",), proof="1")

@@ -11,8 +11,9 @@ import pytest
 import mqks.testing
 from mqks.server import auth
 from tests.certificates import Authority
+from tests.running import PATIENCE
 from tests.tokens import auth_file, token
-from tests.web.asking import PATIENCE, address, ask, stream
+from tests.web.asking import address, ask, stream
 from tests.web.logins import Browser
 
 WORKER = {"publish": ["order.*"]}

@@ -190,11 +190,11 @@ def test_the_message_that_is_pointed_at_opens(broker: mqks.testing.Broker, mq: m
             page.locator(".messages li").nth(40).wait_for()
             page.mouse.move(500, 500)
             page.mouse.move(500, 505)
+            keep_pointing(page)
             held = page.get_by_text(re.compile("held while you are at the list, [1-9]"))
             expect(held).to_be_visible()
-            page.mouse.move(500, 506)  # from now on it is held for another six seconds
             aimed = page.evaluate(
-                "document.elementFromPoint(500, 506).closest('button').querySelector('.data').textContent"
+                "document.elementFromPoint(500, 505).closest('button').querySelector('.data').textContent"
             )
             expect(held).not_to_have_text(held.inner_text())  # more came, and it was drawn
             page.mouse.down()

@@ -18,8 +18,8 @@ import mqks.testing
 from mqks.web.app import OPERATIONS
 from mqks.web.asking import Accept, Key
 from mqks.web.openapi import document
-from tests.running import Connection
-from tests.web.asking import PATIENCE, ask
+from tests.running import PATIENCE, Connection
+from tests.web.asking import ask
 from tests.web.logins import ALL, Tokens, bearer, guarded
 
 TOKENS = Tokens(ALL)
