@@ -398,6 +398,13 @@ def test_a_file_that_others_can_read_is_worth_a_warning(tmp_path: Path, caplog: 
     assert stat.S_IMODE(path.stat().st_mode) == 0o660, "it is not ours to change"
 
 
+def test_a_file_without_tokens_is_worth_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Desk(auth_file(tmp_path, worker={}))
+    assert "nobody is let in" not in caplog.text
+    Desk(auth_file(tmp_path))
+    assert "has no tokens: nobody is let in; make one with mqks token new" in caplog.text
+
+
 # ── the file ──
 
 HASH = str(cheap_hash("worker.x"))

@@ -5,6 +5,7 @@ import ssl
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -214,3 +215,14 @@ def test_a_key_that_everybody_can_read_is_warned_of(authority: Authority) -> Non
     cert.chmod(0o640)
     with running_broker(f"--tls-cert={cert}") as broker:
         assert "every user" not in broker.log
+
+
+def test_a_certificate_that_clients_will_refuse_is_warned_of(authority: Authority) -> None:
+    cert = authority.issue(ends=datetime(2020, 1, 1, tzinfo=UTC))
+    with running_broker(f"--tls-cert={cert}") as broker:
+        assert broker.wait_for_log(
+            "warning clients will refuse the certificate of .*server.pem: certificate has expired"
+        )
+        authority.issue()
+        reload(broker, "new connections get the certificate of .*server.pem")
+        assert broker.log.count("clients will refuse") == 1

@@ -1,20 +1,18 @@
 """The checks of `mqks doctor` on the broker's certificate and its tokens, by the files that the configuration names.
 
-They only read. A certificate is looked at by a handshake with itself, in memory: what OpenSSL has against it, a client
-would have too.
+They only read.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import ssl
 import time
-from pathlib import Path
 
 from mqks.cli.case import Case, Finding, bad, ok, warn
 from mqks.cli.output import counted
 from mqks.server.config import ConfigError
+from mqks.server.tls import ends_at
 from mqks.server.tokens import is_open_to_others, read
 
 DAY = 86_400.0
@@ -39,27 +37,6 @@ def tls(case: Case) -> Finding:
     if is_open_to_others(key):
         return warn(f"{text}; others may read or change its key", f"chmod g-w,o= {key}")
     return ok(text) if left > SOON else warn(text, "renew it, then `systemctl reload mqksd` or SIGHUP")
-
-
-def ends_at(cert: Path, key: Path | None) -> float:
-    """When the certificate ends, in seconds since 1970. Raises if the key is another one's, or it is not valid now."""
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(cert, key, password="")  # nosec B106  # rather than to ask at a terminal
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False
-    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # to trust it without whoever has signed it
-    client.load_verify_locations(cert)
-    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [
-        client.wrap_bio(to_client, to_server),
-        server.wrap_bio(to_server, to_client, server_side=True),
-    ]
-    for end in ends * 3:  # as often as TLS goes back and forth
-        with contextlib.suppress(ssl.SSLWantReadError):
-            end.do_handshake()
-    peer = ends[0].getpeercert()
-    assert peer
-    return ssl.cert_time_to_seconds(str(peer["notAfter"]))
 
 
 def tokens(case: Case) -> Finding:

@@ -130,6 +130,9 @@ class Authority:
         if tokens.is_open_to_others(self._path):
             said = "{file} is open to others: chmod 600 {file}"
             log.warning(Entry(said, file=str(self._path)))
+        if not found:
+            said = "{file} has no tokens: nobody is let in; make one with mqks token new, then send SIGHUP"
+            log.warning(Entry(said, file=str(self._path)))
         self._nobody = _of_nobody(found)
         return found
 

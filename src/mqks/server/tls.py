@@ -167,6 +167,7 @@ def _context(cert: Path, key: Path | None, ca: Path | None) -> ssl.SSLContext:
             raise ConfigError(f"--tls-ca {ca}: {reason_of(error)}") from error
         context.verify_mode = ssl.CERT_REQUIRED
     _warn_of_readers(key or cert)
+    _warn_of_end(cert, key)
     return context
 
 
@@ -188,3 +189,36 @@ def _no_password() -> str:
 def _warn_of_readers(key: Path) -> None:
     if key.stat().st_mode & stat.S_IROTH:
         log.warning(Entry("every user of this machine can read the key in {file}; take that right away", file=str(key)))
+
+
+def _warn_of_end(cert: Path, key: Path | None) -> None:
+    """Such a certificate is better than none while another is on its way, so it is used."""
+    try:
+        ends_at(cert, key)
+    except (ssl.SSLError, ValueError) as error:
+        said = "clients will refuse the certificate of {file}: {reason}; renew it, then send SIGHUP"
+        log.warning(Entry(said, file=str(cert), reason=getattr(error, "verify_message", error)))
+
+
+def ends_at(cert: Path, key: Path | None) -> float:
+    """When the certificate ends, in seconds since 1970. Raises if the key is another one's, or it is not valid now.
+
+    It is looked at by a handshake with itself, in memory: what OpenSSL has against it, a client would have too.
+    """
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(cert, key, password="")  # nosec B106  # rather than to ask at a terminal
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # to trust it without whoever has signed it
+    client.load_verify_locations(cert)
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for end in ends * 3:  # as often as TLS goes back and forth
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    peer = ends[0].getpeercert()
+    assert peer
+    return ssl.cert_time_to_seconds(str(peer["notAfter"]))
