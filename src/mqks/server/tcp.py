@@ -13,9 +13,10 @@ from mqks.broker.access import EVERYTHING, Rights
 from mqks.broker.client import Client
 from mqks.broker.entrance import stay
 from mqks.broker.errors import BadRequest
-from mqks.core.sockets import Poller, give_memory_back
+from mqks.core.sockets import Poller
 from mqks.logs import Entry
 from mqks.server.loop import TurnSelector
+from mqks.server.memory import Memory
 from mqks.server.tls import NotTls, Tls, TlsFault, Wrapped
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,6 @@ HOUSEKEEPING = 0.1  # seconds between looks at those paused for memory
 TRICKLE = 10  # every so many looks they are read once, whatever the memory
 OVERDUE = 10  # every so many looks those are cut off who keep the broker waiting
 GIVE_BACK = 50  # every so many looks freed memory goes back to the system, if it is much
-MUCH = 16 << 20
 FAREWELL = 3.0  # seconds that clients have to take what is buffered when the broker stops
 
 
@@ -52,7 +52,7 @@ class TcpServer:
         self._listeners: list[socket.socket] = []
         self._armed: asyncio.TimerHandle | None = None
         self._looks = 0
-        self._peak = 0
+        self._memory = Memory()
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """The event loop that this server runs on."""
@@ -223,11 +223,8 @@ class TcpServer:
         if self._looks % OVERDUE == 0:
             for client in self._broker.overdue():
                 self._poller.dismiss(client)
-        used = self._broker.core.used
-        self._peak = max(self._peak, used)
-        if self._looks % GIVE_BACK == 0 and self._peak - used > MUCH:
-            give_memory_back()
-            self._peak = used
+        if self._looks % GIVE_BACK == 0:
+            self._memory.look(self._broker.core.used)
         asyncio.get_running_loop().call_later(HOUSEKEEPING, self._keep_house)
 
 
