@@ -268,6 +268,30 @@ def shown(broker: Broker, client: Client, request: bytes) -> list[bytes]:
     return [line.split(b" ")[3] for line in lines[:-1]]
 
 
+# ── what is asked first ──
+
+
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        (b"x consume other 1,retry=1 --nope", "consume.queues"),
+        (b"x subscribe --max-length=5 other 1,retry=1", "consume.queues"),
+        (b"x rebind other --remove 1,retry=1 --nope", "manage"),
+    ],
+)
+def test_the_right_on_the_queue_is_asked_for_before_the_rest_is_read(
+    line: bytes, right: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever may not do it at all cannot make the broker read a megabyte of words."""
+    assert asked(rights_with(("events",)), line, caplog).startswith(f"not permitted: {right}: ")
+
+
+def test_events_are_asked_for_before_masks_are_tried(caplog: pytest.LogCaptureFixture) -> None:
+    """Also those that the masks would take away again: it has named them."""
+    reason = asked(Rights("worker", manage=("mail",)), b"x rebind mail salary.x --remove-mask salary.*", caplog)
+    assert reason.startswith("not permitted: consume.events: ")
+
+
 # ── the hot path ──
 
 
