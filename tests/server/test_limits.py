@@ -259,7 +259,7 @@ def test_a_queue_with_as_many_events_as_it_may_have(request_line: bytes, taken: 
 
 
 @pytest.mark.parametrize("action", [b"consume", b"subscribe", b"rebind"])
-def test_more_words_than_a_queue_could_have_events_are_not_read(action: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_more_words_than_there_could_be_events_are_not_read(action: bytes, caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(limits=Limits(max_events=3))
     (answer,) = say(stage, stage.connect(), b"x1 %s q1 --nope%s" % (action, b" e1" * (2 * 3 + MOST_WORDS)))
     assert answer.startswith(b"x1 error ")

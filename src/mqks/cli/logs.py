@@ -2,8 +2,8 @@
 
 Records quote what clients sent, so control characters are escaped: no client can forge a second line or reach
 the terminal of whoever reads the log. Nor can one fill it: of one kind of line some go out in a second, and the rest is
-counted; and what is long is cut. A line with an error_id always goes out, since somebody was told the id; the broker itself sees to it that
-those do not become too many.
+counted; and what is long is cut. A line with an error_id always goes out, since somebody was told the id; the broker
+itself sees to it that those do not become too many.
 """
 
 import contextlib
