@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqks.broker import Broker
+from mqks.broker.actions.consume import COSTLY, MANY, TRIES
+from mqks.broker.client import Client
 from mqks.broker.limits import Limits
 from mqks.names import Mask, is_event, is_name
 from tests.broker.driver import PEER
@@ -112,3 +114,64 @@ def test_a_line_full_of_masks_on_a_queue_full_of_events(masks: bytes) -> None:
     assert replies[0] == b"s ok "
     assert replies[1] == b"r ok " or replies[1].startswith(b"r error ")
     assert len(broker.queues[b"q1"].events) == 100_000
+
+
+def rebound(masks: bytes, events: list[bytes]) -> bool:
+    """Are these masks tried on these events?"""
+    broker = Broker(limits=Limits(max_events=100_000))
+    client = broker.connect(PEER)
+    broker.feed(client, b"s subscribe q1 " + b" ".join(events) + b"\n")
+    broker.feed(client, b"r rebind --confirm q1 --remove-mask " + masks + b"\n")
+    assert broker.queues[b"q1"].events == set(events), "none is matched"
+    return client.pending() == b"r ok \n"
+
+
+SHORT = [b"%d.x" % number for number in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("masks", "events", "tried"),
+    [
+        (b"*.*.y " * 19, SHORT, True),  # 5 for each: its words and its stars
+        (b"*.*.y " * 20, SHORT, False),
+        (b"*.y*y", [b"%d.x" % number for number in range(3 * MANY)], True),  # as many as there may be
+        (b"*.y*y*y*y*y*y*y*y*y*y", [b"%d.x" % number for number in range(3 * MANY)], False),
+        (b"1." + b"*y" * 500, SHORT[:50], True),
+        (b"1." + b"*y" * 500, SHORT, False),
+        (b"*.".join([b""] * 300) + b"y", SHORT, False),
+        (b"x." + b"y" * 1000, [event + b"x" * 400 for event in SHORT[:200]], False),  # so many letters
+        (b" ".join(b"%d.y" % number for number in range(20 * MANY)), SHORT[:1], False),  # to read them costs too
+    ],
+)
+def test_how_much_masking_there_may_be_in_one_request(masks: bytes, events: list[bytes], tried: bool) -> None:
+    assert rebound(masks, events) is tried
+
+
+def test_a_usual_mask_can_be_tried_on_as_many_events_as_a_queue_may_have() -> None:
+    assert Limits().max_events <= MANY
+    assert 1 + sum(map(b"user.*.connected".count, (b".", b"*"))) < TRIES
+
+
+def test_after_much_masking_it_is_the_turn_of_others() -> None:
+    """A short line costs much here: dozens of them in one turn would keep all others waiting."""
+    broker = Broker()
+    client = broker.connect(PEER)
+    events = b" ".join(b"%d.x" % number for number in range(COSTLY))
+    broker.feed(client, b"s subscribe q1 " + events + b"\n")
+    masking = b"r rebind q1 --remove-mask *.y\n"
+    broker.feed(client, b"p1 ping\n" + masking + b"p2 ping\n" + masking + b"p3 ping\n")
+
+    def answers(client: Client) -> bytes:
+        said: bytes = client.pending()
+        broker.sent(client, len(said))
+        return said
+
+    for expected in (b"p1 ok \n", b"p2 ok \n", b"p3 ok \n"):
+        assert answers(client) == expected
+        broker.turn()
+        assert answers(client) == b"", "nothing of it is heard before the time of the others"
+        broker.tick()
+        broker.turn()
+    broker.feed(client, masking)
+    broker.disconnect(client)
+    broker.tick()

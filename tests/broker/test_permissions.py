@@ -268,6 +268,30 @@ def shown(broker: Broker, client: Client, request: bytes) -> list[bytes]:
     return [line.split(b" ")[3] for line in lines[:-1]]
 
 
+# ── what is asked first ──
+
+
+@pytest.mark.parametrize(
+    ("line", "right"),
+    [
+        (b"x consume other 1,retry=1 --nope", "consume.queues"),
+        (b"x subscribe --max-length=5 other 1,retry=1", "consume.queues"),
+        (b"x rebind other --remove 1,retry=1 --nope", "manage"),
+    ],
+)
+def test_the_right_on_the_queue_is_asked_for_before_the_rest_is_read(
+    line: bytes, right: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever may not do it at all cannot make the broker read a megabyte of words."""
+    assert asked(rights_with(("events",)), line, caplog).startswith(f"not permitted: {right}: ")
+
+
+def test_events_are_asked_for_before_masks_are_tried(caplog: pytest.LogCaptureFixture) -> None:
+    """Also those that the masks would take away again: it has named them."""
+    reason = asked(Rights("worker", manage=("mail",)), b"x rebind mail salary.x --remove-mask salary.*", caplog)
+    assert reason.startswith("not permitted: consume.events: ")
+
+
 # ── the hot path ──
 
 
@@ -413,6 +437,58 @@ def test_who_has_more_than_it_would_get_now_has_to_come_again(
     broker, client = known_to(Rights("worker", **old))
     broker.feed(client, request_ + b"\n")
     assert reconsider(broker, Rights("worker", **new)) == ([] if stays else [client])
+
+
+STILL = "token worker has lost consume.events of what queues have that it consumes"
+
+
+@pytest.mark.parametrize(
+    ("requests", "old", "new", "told"),
+    [
+        (b"c1 consume q order.new", ("order.*",), ("mail.*",), True),
+        (b"c1 consume q order.new", ("order.*", "x"), ("order.new", "y"), False),
+        (b"c1 consume mail", (), ("mail.*",), False),  # which it never had, and another has given to the queue
+        (b"c1 consume mail", ("order.*",), (), True),
+        (b"s1 subscribe q order.new", ("order.*",), (), False),  # it does not consume
+        (b'c1 recv {"queue": "q", "pattern": {"event": "order.new", "k": 1}}', ("order.*",), (), True),
+        (b'c1 recv {"queue": "q", "pattern": {"k": 1}}', ("**",), ("order.*",), True),
+        (b'c1 recv {"queue": "q", "pattern": {"k": 1}}', ("**",), ("**", "order.*"), False),
+    ],
+)
+def test_what_a_queue_has_goes_on_and_the_operator_is_told(
+    requests: bytes, old: tuple[str, ...], new: tuple[str, ...], told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A subscription is the queue's: whoever may consume the queue gets it, whatever events it may bind."""
+    broker, client = known_to(Rights("worker", queues=("**",), events=old))
+    broker.feed(client, requests + b"\n")
+    assert reconsider(broker, Rights("worker", queues=("**",), events=new)) == []
+    assert (STILL in caplog.text) == told
+
+
+def test_the_operator_is_told_once_for_a_token(caplog: pytest.LogCaptureFixture) -> None:
+    rights = Rights("worker", queues=("**",), events=("order.*",))
+    broker, client = known_to(rights)
+    other = broker.connect(PEER)
+    broker.feed(other, b"a1 auth worker.token\nc1 consume q0\n")
+    for number in range(5):
+        broker.feed(client, b"c%d consume q%d order.new\n" % (number, number))
+    reconsider(broker, replace(rights, events=()))
+    assert caplog.text.count(STILL) == 1
+    assert "'q0' is one of 5" in caplog.text
+
+
+def test_who_comes_back_says_again_what_its_queue_has_by_now() -> None:
+    """It knows that by an --update, and needs a right for none of it: an admin has bound it."""
+    broker, client = known_to(Rights("worker", queues=("mail",)))
+    broker.feed(client, b"c1 consume mail\n")
+    inside = broker.connect("inside", inside=True)
+    broker.feed(inside, b"r1 rebind mail --add salary\n")
+    broker.turn()
+    update, told = client.pending().splitlines()[-1].split(b" --update ")
+    assert (update, told) == (b"c1 ok", b"mail order.old salary")
+    broker.feed(client, b"c2 consume " + told + b" --confirm\nc3 consume mail bonus\n")
+    broker.turn()
+    assert [line.split(b" ")[:2] for line in client.pending().splitlines()[-2:]] == [[b"c2", b"ok"], [b"c3", b"error"]]
 
 
 def test_those_from_inside_and_strangers_stay() -> None:

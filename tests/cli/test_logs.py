@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mqks.cli.logs import LINES_A_SECOND, JsonFormatter, LimitedHandler, TextFormatter
+from mqks.cli.logs import LINES_A_SECOND, LONGEST, JsonFormatter, LimitedHandler, TextFormatter
 from mqks.logs import Entry
 from tests.running import PATIENCE, Connection, RunningBroker, running_broker
 
@@ -184,6 +184,46 @@ def test_braces_of_clients_are_no_fields(handler: LimitedHandler, written: Writt
     assert written.lines()[-1] == "line '{line} {0} {'; such a line was logged 2 times more in that second"
 
 
+# ---- Long
+
+
+def long_records(name: str) -> dict[str, logging.LogRecord]:
+    return {
+        "field": record(Entry("queue {queue!a} is full, {messages:,}", queue=name.encode(), messages=12345)),
+        "error": record(Entry("tokens stay as they were: {reason}", reason=OSError(name))),
+        "message": record("queue %s is full", name),
+        "trace": record(Entry("error {error_id}", error_id=b"42"), exc_info=raised(name)),
+    }
+
+
+@pytest.mark.parametrize("letter", ["x", "\xe9", "\U0001f642", "\x1b", "'"], ids=ascii)
+@pytest.mark.parametrize("kind", long_records(""))
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()], ids=["text", "json"])
+def test_no_record_is_long_whatever_names_clients_choose(
+    formatter: logging.Formatter, kind: str, letter: str, handler: LimitedHandler, written: Written
+) -> None:
+    handler.setFormatter(formatter)
+    handler.handle(long_records(letter * 400_000)[kind])
+    assert len(written.getvalue()) < 25 * LONGEST
+    assert "400,0" in written.getvalue(), "how long it was"
+
+
+def test_what_is_not_long_stays_as_it_is(handler: LimitedHandler, written: Written) -> None:
+    handler.setFormatter(JsonFormatter())
+    handler.handle(record(Entry("{queue!a} has {messages:,}", queue=b"q" * LONGEST, messages=12345)))
+    told = json.loads(written.getvalue())
+    assert (told["queue"], told["messages"], told["message"]) == ("q" * LONGEST, 12345, "{queue} has 12,345")
+
+
+def test_one_of_many_that_is_told_with_their_count_is_not_long_either(
+    handler: LimitedHandler, written: Written
+) -> None:
+    for _ in range(LINES_A_SECOND + 3):
+        handler.handle(record(Entry("client {client} is gone", client="c" * 100_000)))
+    handler.close()
+    assert len(written.lines()[-1]) < 2 * LONGEST and written.lines()[-1].endswith("2 times more in that second")
+
+
 # ---- Processes
 
 
@@ -226,6 +266,20 @@ def the_line(broker: RunningBroker, answer: str) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(line)
     assert told["error_id"] == error_id and told["level"] == "warning"
     return told
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_a_client_with_long_names_does_not_fill_the_log(format: str) -> None:
+    flags = (f"--log-format={format}", "--no-http", "--max-unacked=10")
+    with running_broker(*flags) as broker, closing(Connection(broker.port)) as client:
+        name = "\xe9" * 400_000
+        for number in range(5):
+            assert client.ask(f"{number}{name} consume q1 --manual-ack --confirm").endswith(" ok ")
+        assert client.ask(f"r rebind {name} e1 --max-length=1 --overflow=drop-oldest --confirm") == "r ok "
+        for number in range(3):
+            assert client.ask(f"m{number} publish --confirm e1 data") == f"m{number} ok "
+    assert "gets no more than" in broker.log and "were dropped while it was full" in broker.log
+    assert len(broker.log) < 100_000
 
 
 def test_error_ids_are_found_in_json() -> None:

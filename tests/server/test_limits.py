@@ -18,6 +18,7 @@ import pytest
 from mqks.broker import Broker
 from mqks.broker.client import Client
 from mqks.broker.limits import REASONS, Limits
+from mqks.broker.words import MOST_WORDS
 from mqks.server.config import IN_FILE, Config
 from tests.broker.on_disk import OnDisk
 from tests.running import PATIENCE, Connection, running_broker
@@ -255,6 +256,32 @@ def test_a_queue_with_as_many_events_as_it_may_have(request_line: bytes, taken: 
     if not taken:
         assert stage.broker.queues[b"q1"].definition() == before
         assert not client.consumers
+
+
+@pytest.mark.parametrize("action", [b"consume", b"subscribe", b"rebind"])
+def test_more_words_than_there_could_be_events_are_not_read(action: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(limits=Limits(max_events=3))
+    (answer,) = say(stage, stage.connect(), b"x1 %s q1 --nope%s" % (action, b" e1" * (2 * 3 + MOST_WORDS)))
+    assert answer.startswith(b"x1 error ")
+    assert REASONS["max_events"] in caplog.text and "unknown flag" not in caplog.text
+    assert stage.broker.limits.times["max_events"] == 1
+
+
+def test_all_events_of_a_full_queue_can_be_removed_and_as_many_be_added_at_once() -> None:
+    stage, most = Stage(), Limits().max_events
+    client = stage.connect()
+    old, new = (b" ".join(b"%s%d" % (kind, number) for number in range(most)) for kind in (b"old", b"new"))
+    assert say(stage, client, b"r1 rebind --confirm q1 " + old) == [b"r1 ok "]
+    assert say(stage, client, b"r2 rebind --confirm q1 --remove %s --add %s" % (old, new)) == [b"r2 ok "]
+    assert stage.broker.queues[b"q1"].events == set(new.split())
+
+
+@pytest.mark.parametrize("request_line", [b"pause c1", b"ack c1", b"delete_queue q1", b"hold h1", b"send"])
+def test_where_few_words_are_expected_many_are_not_read(request_line: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    (answer,) = say(stage, stage.connect(), b"x1 %s%s {}" % (request_line, b" --nope" * (MOST_WORDS + 2)))
+    assert answer.startswith(b"x1 error ")
+    assert "too many words" in caplog.text
 
 
 def test_the_event_that_a_pattern_names_counts_with_the_others() -> None:

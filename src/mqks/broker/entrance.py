@@ -7,10 +7,11 @@ Whether a token is right is decided elsewhere, and takes a while: `ask` is given
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from mqks.broker.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
+from mqks.broker.bridge import event_name
 from mqks.broker.client import Client, is_loopback
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
@@ -30,6 +31,10 @@ MOST_IN_VAIN = 16  # lines of a stranger: it can do nothing but say who it is, a
 
 SAY_WHO = "say who you are first: auth {token}"
 ONLY_THIS_HOST = "only this host is let in, since there is no --auth-file; see --auth-file and --insecure"
+STILL_SUBSCRIBED = (
+    "token {token} has lost consume.events of what queues have that it consumes, and gets it from them still: "
+    "{queue!a} is one of {queues}; remove the events with rebind, or the queues from the token"
+)
 
 
 def stay(_: Client) -> None:
@@ -146,6 +151,7 @@ class Entrance:
     def reconsider(self, current: Callable[[Rights], Rights | None]) -> None:
         """Tokens have changed. `current` tells what somebody's rights are now; None: its token is gone."""
         told: Counter[tuple[str, str]] = Counter()  # by token and reason
+        kept: dict[str, dict[Queue, bool]] = {}  # by token, the queues that it consumes
         for client in list(self._broker.clients):
             if client.inside or client.stranger:
                 continue
@@ -156,15 +162,21 @@ class Entrance:
                 self.entitle(client, new)
                 if new != old and self._oversteps(client, old):
                     self._dismiss(client, "its token no longer permits what it is at", told)
+                elif new.events != old.events:
+                    looked_at = kept.setdefault(new.name, {})
+                    for queue in _queues(client) - looked_at.keys():
+                        looked_at[queue] = _has_lost(queue, old, new)
         for (name, reason), count in told.items():
             if count > TOLD_ONE_BY_ONE:
                 said = "clients beside these that are cut off: {reason}: {token}: {clients}"
                 log.warning(Entry(said, reason=reason, token=name, clients=count - TOLD_ONE_BY_ONE))
+        for name, looked_at in kept.items():
+            if names := sorted(queue.name for queue, lost in looked_at.items() if lost):
+                log.warning(Entry(STILL_SUBSCRIBED, token=name, queue=names[0], queues=len(names)))
 
     def _oversteps(self, client: Client, old: Rights) -> bool:
         """Has it something that it would not get now?"""
-        consumers: list[Consumer] = list((client.consumers or {}).values())
-        if not all(client.rights.may_consume(_queue_name(consumer)) for consumer in consumers):
+        if not all(client.rights.may_consume(queue.name) for queue in _queues(client)):
             return True
         return client.rights.history != old.history and self._broker.histories.is_reading(client)
 
@@ -183,7 +195,13 @@ def _timer(client: Client) -> tuple[str, Client]:
     return "auth", client
 
 
-def _queue_name(consumer: Consumer) -> bytes:
-    queue = consumer.queue
-    assert isinstance(queue, Queue)
-    return queue.name
+def _queues(client: Client) -> set[Queue]:
+    """Those that it consumes."""
+    consumers: Iterable[Consumer] = (client.consumers or {}).values()
+    return {queue for consumer in consumers if isinstance(queue := consumer.queue, Queue)}
+
+
+def _has_lost(queue: Queue, old: Rights, new: Rights) -> bool:
+    """Has it something that could be bound with the old rights, and cannot with the new ones?"""
+    by_pattern = () if queue.pattern is None else (event_name(queue.pattern.content),)
+    return any(old.may_bind(event) and not new.may_bind(event) for event in (*queue.events, *by_pattern))

@@ -11,6 +11,7 @@ from mqks.broker.names import check_name
 AT_ONCE = 0.0
 REJECT, DROP_OLDEST = b"reject", b"drop-oldest"
 LENGTH, BYTES, OVERFLOW = b"--max-length", b"--max-bytes", b"--overflow"
+MOST_WORDS = 1000  # of a request that takes no events: so many are read before it is found wrong
 _DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,15})?")
 
 FlagParser = Callable[[bytes | None], Any]
@@ -85,14 +86,31 @@ class Words:
         return self.plain
 
 
-def parse(data: bytes, flags: Flags, lists: tuple[bytes, ...] = ()) -> Words:
+def ignore(_: bytes) -> None:
+    """Whatever it is called, it may go on."""
+
+
+def parse(
+    data: bytes,
+    flags: Flags,
+    lists: tuple[bytes, ...] = (),
+    most: int = MOST_WORDS,
+    first: Callable[[bytes], None] = ignore,
+) -> Words:
+    """At most so many words. `first` is told the first plain one as soon as it is found: it may refuse to go on, and
+    then the others have cost nothing."""
+    if data.count(b" ") > most:
+        raise BadRequest("too many words", f"{most} are read")
     words = Words()
     current = words.plain
     for word in data.split(b" "):
         if not word:
             continue
         if not word.startswith(b"--"):
-            current.append(check_name(word))
+            check_name(word)
+            if not words.plain and current is words.plain:
+                first(word)
+            current.append(word)
             continue
         flag, equals, value = word.partition(b"=")
         if flag in lists and not equals:

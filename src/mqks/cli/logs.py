@@ -2,8 +2,8 @@
 
 Records quote what clients sent, so control characters are escaped: no client can forge a second line or reach
 the terminal of whoever reads the log. Nor can one fill it: of one kind of line some go out in a second, and the rest is
-counted. A line with an error_id always goes out, since somebody was told the id; the broker itself sees to it that
-those do not become too many.
+counted; and what is long is cut. A line with an error_id always goes out, since somebody was told the id; the broker
+itself sees to it that those do not become too many.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)
 CONTROLS_OF_TRACES = {code: shown for code, shown in CONTROLS.items() if code != ord("\n")}
 CONTROLS_OF_JSON = {0x7F: "\\u007f"}  # the only one that json leaves as it is
 LINES_A_SECOND = 100  # of one kind
+LONGEST = 500  # characters of a field, of a message that has none, and of a line of a trace: names may have a million
 Kind = tuple[str, str]
 
 
@@ -27,17 +28,30 @@ def time_of(record: logging.LogRecord) -> str:
     return f"{time}.{int(record.msecs):03}Z"
 
 
-class TextFormatter(logging.Formatter):
+def short(value: object) -> object:
+    """As it is, or its beginning and how long it was."""
+    text = str(value)
+    return value if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text):,} characters)"
+
+
+class ShortTraces(logging.Formatter):
+    def formatException(self, *args: object) -> str:
+        """What a client sent may stand in it."""
+        trace = super().formatException(*args)  # type: ignore[arg-type]  # whatever logging hands over
+        return "\n".join(str(short(line)) for line in trace.split("\n"))
+
+
+class TextFormatter(ShortTraces):
     def formatMessage(self, record: logging.LogRecord) -> str:
         return f"{time_of(record)} {record.levelname.lower()} {record.message.translate(CONTROLS)}"
 
     def formatException(self, *args: object) -> str:
         """Indented, so that no line of it passes for a record."""
-        trace = super().formatException(*args)  # type: ignore[arg-type]  # whatever logging hands over
+        trace = super().formatException(*args)
         return "\n".join(f"  {line}" for line in trace.translate(CONTROLS_OF_TRACES).split("\n"))
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(ShortTraces):
     def format(self, record: logging.LogRecord) -> str:
         entry = record.msg if isinstance(record.msg, Entry) else None
         told: dict[str, object] = {
@@ -86,6 +100,9 @@ class LimitedHandler(logging.StreamHandler):  # type: ignore[type-arg]  # it is 
             with contextlib.suppress(RuntimeError):  # no thread is to be had: the next record or the end will tell
                 self._alarm.start()
 
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(shortened(record))
+
     def close(self) -> None:
         self._tell_late()
         super().close()
@@ -113,6 +130,15 @@ def kind_of(record: logging.LogRecord) -> Kind:
 
 def has_error_id(record: logging.LogRecord) -> bool:
     return isinstance(record.msg, Entry) and "error_id" in record.msg.fields
+
+
+def shortened(record: logging.LogRecord) -> logging.LogRecord:
+    """The record, with nothing in it that is long."""
+    if isinstance(record.msg, Entry):
+        said: object = Entry(record.msg.template, **{name: short(value) for name, value in record.msg.fields.items()})
+    else:
+        said = short(record.getMessage())
+    return logging.makeLogRecord(record.__dict__ | {"msg": said, "args": None})
 
 
 def counting(last: logging.LogRecord, more: int) -> logging.LogRecord:

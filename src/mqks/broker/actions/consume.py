@@ -1,15 +1,13 @@
 """consume, pause and resume, rebind and subscribe: who takes from a queue, and what goes into it."""
 
-from collections.abc import Iterable
-
-from mqks.broker.access import permit, permit_each
+from mqks.broker.access import Asked, permit, permit_each
 from mqks.broker.bridge import MQKS
 from mqks.broker.client import Client
 from mqks.broker.errors import BadRequest
 from mqks.broker.names import check_event
 from mqks.broker.operations import Operations
 from mqks.broker.overflow import permit_bounds, permit_unused, stated
-from mqks.broker.words import BIND, CONFIRM, CONSUMER, Flags, Words, parse, seconds, switch
+from mqks.broker.words import BIND, CONFIRM, CONSUMER, MOST_WORDS, Flags, Words, parse, seconds, switch
 from mqks.names import Mask
 
 UNUSED = b"--delete-queue-when-unused"
@@ -18,39 +16,51 @@ CONSUME: Flags = {
     UNUSED: seconds,
     b"--manual-ack": switch,
 }
-# Of one request, so that it takes about a second: masks times events, and the same of their letters, since a mask may
-# be all stars, or be found nearly everywhere.
-MOST_MASKING = 1_000_000
-MOST_LETTERS = 400 * MOST_MASKING
+REBIND_LISTS = (b"--remove", b"--remove-mask", b"--add")
+# Of one request, so that it takes some ten milliseconds: words and stars of masks times events, and letters of both,
+# since a mask may be all stars, or be found nearly everywhere. With more than MANY events there may be more in
+# proportion, so that a usual mask can be tried whatever --max-events is.
+MANY = 10_000
+TRIES = 10
+LETTERS = 5_000
+COSTLY = 1_000  # tries, after which others have their turn
 
 
-def _queue_and_events(words: Words) -> tuple[bytes, list[bytes]]:
+def _read(
+    broker: Operations,
+    client: Client,
+    data: bytes,
+    may: Asked,
+    right: str,
+    flags: Flags,
+    lists: tuple[bytes, ...] = (),
+) -> tuple[Words, bytes, list[bytes]]:
+    """The words, the queue and the events of a request that is permitted. What costs little comes first: how many words
+    there are, then the right on the queue, and only then the rest."""
+    most = MOST_WORDS + 2 * broker.limits.max_events  # to remove as many events as there may be, and add as many
+    if data.count(b" ") > most:
+        raise broker.limits.reached("max_events")
+    words = parse(data, flags, lists, most, lambda name: permit(may(name), right, name))
     if not words.plain:
         raise BadRequest("expected a queue")
-    queue, *events = words.plain
-    for flag in (b"--add", b"--remove"):
-        for event in words.lists.get(flag, ()):
-            check_event(event)
-    return queue, [check_event(event) for event in events]
-
-
-def _permit_new(broker: Operations, client: Client, name: bytes, events: Iterable[bytes]) -> None:
-    """Events that the queue has already are nothing new, whoever subscribed it to them."""
-    queue = broker.queues.get(name)
-    permit_each(client.rights.may_bind, "consume.events", events if queue is None else set(events) - queue.events)
+    name, *events = words.plain
+    added = words.lists.get(b"--add", [])
+    for event in (*events, *added, *words.lists.get(b"--remove", ())):
+        check_event(event)
+    queue = broker.queues.get(name)  # what it has already is nothing new, whoever subscribed it
+    permit_each(client.rights.may_bind, "consume.events", {*events, *added} - (queue.events if queue else set()))
+    return words, name, events
 
 
 def consume(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
-    words = parse(data, CONSUME, lists=(b"--add",))
-    name, events = _queue_and_events(words)
-    permit(client.rights.may_consume(name), "consume.queues", name)
+    rights = client.rights
+    words, name, events = _read(broker, client, data, rights.may_consume, "consume.queues", CONSUME, (b"--add",))
     there = broker.queues.get(name)
     wanted = set(events) if events or there is None else set(there.events)
     wanted.update(words.lists.get(b"--add", ()))
-    _permit_new(broker, client, name, wanted)
-    permit_bounds(client.rights, name, there, words)
+    permit_bounds(rights, name, there, words)
     seconds = words.flags.get(UNUSED)
-    unused = permit_unused(client.rights, there, seconds is not None, seconds)
+    unused = permit_unused(rights, there, seconds is not None, seconds)
     broker.check_growth(name, wanted)
     queue = broker.queue_to_consume(client, request_id, name)
     broker.overflow.bound(queue, words)
@@ -84,41 +94,40 @@ def _pause(broker: Operations, client: Client, request_id: bytes, data: bytes, y
 
 
 def rebind(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
-    words = parse(data, BIND, lists=(b"--remove", b"--remove-mask", b"--add"))
-    name, events = _queue_and_events(words)
-    permit(client.rights.may_manage(name), "manage", name)
+    words, name, events = _read(broker, client, data, client.rights.may_manage, "manage", BIND, REBIND_LISTS)
     queue = broker.queues.get(name)
     alone = not words.lists and not stated(words)  # then it removes all
     wanted = set(events) if events or alone or queue is None else set(queue.events)
     wanted.difference_update(words.lists.get(b"--remove", ()))
-    wanted = _unmasked(wanted, words.lists.get(b"--remove-mask", []))
+    wanted = _unmasked(broker, client, wanted, words.lists.get(b"--remove-mask", []))
     wanted.update(words.lists.get(b"--add", ()))
     _bind(broker, client, request_id, words, name, wanted)
 
 
-def _unmasked(events: set[bytes], masks: list[bytes]) -> set[bytes]:
+def _unmasked(broker: Operations, client: Client, events: set[bytes], masks: list[bytes]) -> set[bytes]:
     """The events that no mask matches."""
-    letters = sum(map(len, masks)) * sum(map(len, events))
-    if len(masks) * len(events) > MOST_MASKING or letters > MOST_LETTERS:
-        raise BadRequest("too many masks for so many events: remove them in several requests")
-    if not masks:
+    if not masks or not events:
         return events
+    tries = sum(1 + mask.count(b".") + mask.count(b"*") for mask in masks) * (1 + len(events))
+    letters = sum(map(len, masks)) * sum(map(len, events))
+    room = max(len(events), MANY)
+    if tries > TRIES * room or letters > LETTERS * room:
+        raise BadRequest("too many masks for so many events: remove them in several requests")
+    if tries > COSTLY:
+        broker.rest(client)
     prepared = [Mask(mask) for mask in masks]
     split = {event: event.split(b".") for event in events}
     return {event for event, words in split.items() if not any(mask.matches(words) for mask in prepared)}
 
 
 def subscribe(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
-    words = parse(data, BIND)
-    name, events = _queue_and_events(words)
+    words, name, events = _read(broker, client, data, client.rights.may_consume, "consume.queues", BIND)
     if not events:
         raise BadRequest("expected a queue and events")
-    permit(client.rights.may_consume(name), "consume.queues", name)
     _bind(broker, client, request_id, words, name, set(events))
 
 
 def _bind(broker: Operations, client: Client, request_id: bytes, words: Words, name: bytes, wanted: set[bytes]) -> None:
-    _permit_new(broker, client, name, wanted)
     permit_bounds(client.rights, name, broker.queues.get(name), words)
     broker.check_growth(name, wanted)
     queue = broker.queue(name)
