@@ -336,16 +336,18 @@ def test_nothing_is_checked_or_kept_for_those_who_are_gone(desk: Desk, monkeypat
 
 def test_a_check_that_has_begun_is_counted_though_nobody_waits(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who goes as soon as it is not let in would else guess without a penalty, and without a line in the log."""
+    decided: list[Rights | bytes] = []
 
     async def left() -> None:
         with held_checks(monkeypatch) as held:
-            drop = desk.authority.ask("worker.x", HERE, pytest.fail)
+            drop = desk.authority.ask("worker.x", HERE, decided.append)
             await held.until_begun(1)
             assert drop
             drop()
         while not desk.slept:
             await asyncio.sleep(0)
         assert (len(desk.failures), desk.slept, held.begun) == (1, [1], ["worker.x"])
+        assert not decided and not desk.authority._asked
 
     run(left())
 
@@ -355,24 +357,27 @@ def test_who_shares_a_check_with_one_who_goes_is_answered(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     """Whether it came before the other went, or just then."""
+    decided: list[Rights | bytes] = []
 
     async def shared() -> None:
         with held_checks(monkeypatch) as held:
             desk.authority.ask("first.x", HERE, lambda _: None)
             await held.until_begun(1)
-            drop = desk.authority.ask(token("worker"), HERE, pytest.fail)
+            drop = desk.authority.ask(token("worker"), HERE, decided.append)
             early = asyncio.create_task(desk.authority.decide(token("boss"), HERE))
-            drop_too = desk.authority.ask(token("boss"), HERE, pytest.fail)
+            drop_too = desk.authority.ask(token("boss"), HERE, decided.append)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             assert drop and drop_too
-            drop(), drop_too()
+            drop()
+            drop_too()
             for _ in range(steps):
                 await asyncio.sleep(0)
             late = asyncio.create_task(desk.authority.decide(token("worker"), HERE))
             await asyncio.sleep(0)
             held.let_go.set()
             assert [isinstance(each, Rights) for each in await asyncio.gather(early, late)] == [True, True]
+            assert not decided
 
     run(shared())
 
