@@ -2,7 +2,8 @@
 
     log.warning(Entry("client {client} did not take {bytes} bytes in time", client=peer, bytes=5))
 
-As text the fields stand in their places; as JSON each one has a key of its own. The template tells lines of one kind
+As text the fields stand in their places, and what is not printable in them is escaped, whoever it came from: it would
+begin a line or turn the direction of one. As JSON each one has a key of its own. The template tells lines of one kind
 from those of another. Nothing is touched here: who shows lines, and where, is `mqks.cli.logs`' business.
 """
 
@@ -12,7 +13,7 @@ QUOTED = re.compile(r"\{(\w+)!a\}")
 
 
 class Entry:
-    """Give it to a logger as the message. Write `{reason!a}` for what clients said: it is quoted and escaped then."""
+    """Give it to a logger as the message. Write `{reason!a}` for what clients said: it is quoted then, and ASCII."""
 
     __slots__ = ("fields", "template")
 
@@ -24,7 +25,10 @@ class Entry:
         }
 
     def __str__(self) -> str:
-        return self.template.format(**self.fields)
+        text = self.template.format(**self.fields)
+        if text.isprintable():
+            return text
+        return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
     def without_quotes(self) -> str:
         """The text for who shows the fields beside it: what clients said may be long, and is only named."""

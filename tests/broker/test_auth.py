@@ -10,7 +10,7 @@ import pytest
 from mqks.broker import Broker
 from mqks.broker.access import EVERYTHING, Rights
 from mqks.broker.client import Client
-from mqks.broker.entrance import Decided
+from mqks.broker.entrance import Decided, Drop
 from mqks.broker.limits import Limits
 from tests.broker.driver import PEER, masked
 
@@ -25,10 +25,15 @@ class Door:
         self.now = 1000.0
         self.broker = Broker(clock=lambda: self.now, limits=Limits(auth_timeout=10.0))
         self.asked: list[tuple[str, str, Decided]] = []
+        self.dropped: list[str] = []  # tokens that nobody needs to decide about any more
         self.hung_up: list[Client] = []
-        self.broker.entrance.ask = lambda token, peer, decided: self.asked.append((token, peer, decided))
+        self.broker.entrance.ask = self._ask
         self.broker.entrance.hang_up = self.hung_up.append
         self.client = self.broker.connect(PEER)
+
+    def _ask(self, token: str, peer: str, decided: Decided) -> Drop:
+        self.asked.append((token, peer, decided))
+        return lambda: self.dropped.append(token)
 
     def say(self, *lines: bytes) -> list[bytes]:
         """All that is answered now."""
@@ -90,13 +95,19 @@ def test_a_refused_token_is_told_and_the_connection_ends(door: Door) -> None:
     assert door.broker.errors == 1
 
 
-def test_one_who_went_meanwhile_is_not_answered(door: Door) -> None:
+def test_about_one_who_goes_nobody_needs_to_decide(door: Door) -> None:
     door.say(b"a1 auth " + TOKEN.encode())
+    assert not door.dropped
     door.broker.disconnect(door.client)
-    _, _, decided = door.asked.pop()
-    decided(EVERYTHING)
-    decided(b"20261231235959123456uN1q")
-    assert not door.hung_up
+    assert door.dropped == [TOKEN]
+
+
+@pytest.mark.parametrize("answer", [EVERYTHING, b"20261231235959123456uN1q"])
+def test_what_is_decided_is_not_dropped(door: Door, answer: Rights | bytes) -> None:
+    door.say(b"a1 auth " + TOKEN.encode())
+    door.decide(answer)
+    door.broker.disconnect(door.client)
+    assert not door.dropped
 
 
 def test_a_second_auth_is_a_mistake(door: Door) -> None:

@@ -67,6 +67,11 @@ def test_nobody_can_forge_a_line_or_reach_the_terminal(formatter: logging.Format
     assert not set(line) & {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))}
 
 
+def test_no_field_turns_the_direction_of_a_line() -> None:
+    """Whoever shows it: those who run a broker in their own process have a format of their own."""
+    assert str(Entry("refused: {reason}", reason=f"é{NASTY}")) == r"refused: éa\nb\x1b[2J\x7f\x85\u2028\u202ec"
+
+
 def test_json_gives_back_what_was_sent() -> None:
     assert json.loads(JsonFormatter().format(record(Entry("{line!a}", line=NASTY))))["line"] == NASTY
 

@@ -6,7 +6,9 @@ Clock and sleep are the test's own: a sleep is noted, and over when the test say
 import asyncio
 import logging
 import stat
-from collections.abc import Coroutine
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from mqks.server import auth, tokens
 from mqks.server.auth import FORGET_AFTER, Authority, Penalties
 from mqks.server.config import ConfigError
 from mqks.server.tokens import Hash, name_of, new_token
+from tests.running import PATIENCE
 from tests.tokens import ALL, auth_file, cheap_hash, token
 
 HERE, THERE = "192.0.2.1:5000", "192.0.2.2:5000"
@@ -72,6 +75,35 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
 
     monkeypatch.setattr(Hash, "derive", counted)
     return costs
+
+
+class Held:
+    """Checks that do not end before they are let go."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.let_go = threading.Event()
+
+    async def until_begun(self, count: int) -> None:
+        while len(self.begun) < count:
+            await asyncio.sleep(0)
+
+
+@contextmanager
+def held_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    held = Held()
+    matches = Hash.matches
+
+    def waiting(self: Hash, text: str) -> bool:
+        held.begun.append(text)
+        assert held.let_go.wait(PATIENCE)
+        return matches(self, text)
+
+    monkeypatch.setattr(Hash, "matches", waiting)
+    try:
+        yield held
+    finally:
+        held.let_go.set()
 
 
 # ── right and wrong ──
@@ -267,6 +299,87 @@ def test_a_crowd_with_one_wrong_token_is_one_check(desk: Desk, monkeypatch: pyte
         assert (len(costs), desk.slept) == (1, [1])
 
     run(crowd())
+
+
+# ── those who go ──
+
+
+def test_nothing_is_checked_or_kept_for_those_who_are_gone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one address and of many: else connections would not bound what waits, since who goes may come again."""
+    authority, decided = desk.authority, list[Rights | bytes]()
+
+    async def left() -> None:
+        with held_checks(monkeypatch) as held:
+            authority.ask("first.x", HERE, decided.append)
+            await held.until_begun(1)
+            drops = [authority.ask(f"x.{n}", f"192.0.2.{n % 7}:{n}", decided.append) for n in range(700)]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert len(authority._going_on) == 701
+            for drop in drops:
+                assert drop
+                drop()
+            while len(authority._asked) > 1 or len(authority._turns) > 1:
+                await asyncio.sleep(0)
+            assert [check.begun for check in authority._going_on.values()] == [True]
+            right = asyncio.create_task(authority.decide(token("worker"), HERE))
+            held.let_go.set()
+            assert isinstance(await right, Rights)
+            assert held.begun == ["first.x", token("worker")]
+        while not decided:
+            await asyncio.sleep(0)
+        assert (decided, len(desk.failures)) == ([b"error 1"], 1)
+        assert not authority._turns and not authority._going_on
+
+    run(left())
+
+
+def test_a_check_that_has_begun_is_counted_though_nobody_waits(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who goes as soon as it is not let in would else guess without a penalty, and without a line in the log."""
+    decided: list[Rights | bytes] = []
+
+    async def left() -> None:
+        with held_checks(monkeypatch) as held:
+            drop = desk.authority.ask("worker.x", HERE, decided.append)
+            await held.until_begun(1)
+            assert drop
+            drop()
+        while not desk.slept:
+            await asyncio.sleep(0)
+        assert (len(desk.failures), desk.slept, held.begun) == (1, [1], ["worker.x"])
+        assert not decided and not desk.authority._asked
+
+    run(left())
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_who_shares_a_check_with_one_who_goes_is_answered(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """Whether it came before the other went, or just then."""
+    decided: list[Rights | bytes] = []
+
+    async def shared() -> None:
+        with held_checks(monkeypatch) as held:
+            desk.authority.ask("first.x", HERE, lambda _: None)
+            await held.until_begun(1)
+            drop = desk.authority.ask(token("worker"), HERE, decided.append)
+            early = asyncio.create_task(desk.authority.decide(token("boss"), HERE))
+            drop_too = desk.authority.ask(token("boss"), HERE, decided.append)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert drop and drop_too
+            drop()
+            drop_too()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            late = asyncio.create_task(desk.authority.decide(token("worker"), HERE))
+            await asyncio.sleep(0)
+            held.let_go.set()
+            assert [isinstance(each, Rights) for each in await asyncio.gather(early, late)] == [True, True]
+            assert not decided
+
+    run(shared())
 
 
 def test_a_fault_is_an_answer_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 import signal
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -14,10 +15,12 @@ import pytest
 
 import mqks.testing
 from mqks.broker import Broker
-from mqks.server import app, openness
+from mqks.broker.client import Client
+from mqks.server import app, openness, tcp
 from mqks.server.config import Config, ConfigError
 from mqks.server.systemd import Systemd
 from mqks.server.tcp import TcpServer, bind
+from mqks.server.tokens import Hash
 from tests.conftest import Connect
 from tests.running import PATIENCE, Connection, RunningBroker, launch
 from tests.tokens import ALL, auth_file, token
@@ -115,6 +118,40 @@ def test_thousands_who_come_back_are_let_in_at_once(tmp_path: Path) -> None:
         for wire in wires:
             wire.send(f"a1 auth {token('worker')}\n".encode())
         assert {wire.line() for wire in wires} == {b"a1 ok "}
+
+
+def test_those_who_go_leave_no_checks_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+    begun, let_go, gone = threading.Event(), threading.Event(), threading.Semaphore(0)
+    matches, closed = Hash.matches, tcp._closed
+
+    def held(self: Hash, text: str) -> bool:
+        checked.append(text)
+        begun.set()
+        assert let_go.wait(PATIENCE)
+        return matches(self, text)
+
+    def noticed(broker: Broker, client: Client) -> None:
+        closed(broker, client)
+        gone.release()
+
+    monkeypatch.setattr(Hash, "matches", held)
+    monkeypatch.setattr(tcp, "_closed", noticed)
+    path = auth_file(tmp_path, worker={})
+    with mqks.testing.broker(auth_file=str(path)) as broker, ExitStack() as stack:
+        stack.callback(let_go.set)
+        first, right = (stack.enter_context(closing(Connection(broker.port))) for _ in range(2))
+        first.send(b"a1 auth first.x\n")
+        assert begun.wait(PATIENCE)
+        for number in range(50):
+            with socket.create_connection(("127.0.0.1", broker.port)) as stranger:
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                stranger.sendall(b"a1 auth x%d.y\n" % number)
+        assert all(gone.acquire(timeout=PATIENCE) for _ in range(50))
+        right.send(f"a1 auth {token('worker')}\n".encode())
+        let_go.set()
+        assert right.line() == b"a1 ok "
+        assert checked == ["first.x", token("worker")]
 
 
 # ── reading anew ──

@@ -31,6 +31,7 @@ class Tokens:
     def __init__(self, *rights: Rights) -> None:
         self.rights = {each.name: each for each in rights}
         self.late: dict[str, Rights] = {}  # tokens that are right, and were not said before
+        self.checked: list[str] = []
         self.held: list[asyncio.Event] = []
         self.hold = False
         self.came = threading.Semaphore(0)  # one for each attempt that waits
@@ -41,6 +42,7 @@ class Tokens:
 
     async def check(self, token: str, address: str) -> Rights | Awaitable[None]:
         assert address == "127.0.0.1"
+        self.checked.append(token)
         return self.remembered(token) or self.late.get(token) or asyncio.ensure_future(self._penalty())
 
     async def _penalty(self) -> None:

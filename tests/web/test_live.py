@@ -6,14 +6,16 @@ import itertools
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
+from starlette.types import Message
 
 import mqks.testing
 from mqks.broker.actions.history import MOST_MASKS
 from mqks.web.inside import Refused
+from mqks.web.live import EventStream
 from mqks.web.tail import Tail
 from tests.running import PATIENCE, Connection, RunningBroker, running_broker
 from tests.web.asking import Stream, address, ask, inner, stream
@@ -28,6 +30,32 @@ def wait_until_no_one_is_inside(broker: mqks.testing.Broker) -> None:
             return
         ask(broker, "/healthz")
     raise AssertionError("a connection from inside is left")
+
+
+def test_who_may_no_more_gets_nothing_more() -> None:
+    """Not only when the next look would find out."""
+    sent: list[bytes] = []
+    may = True
+
+    async def source() -> AsyncGenerator[bytes, None]:
+        nonlocal may
+        yield b"before"
+        may = False
+        yield b"after"
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError("it stays")
+
+    async def send(message: Message) -> None:
+        sent.append(message.get("body", b""))
+
+    async def streamed() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await EventStream(source(), asyncio.Event(), lambda: may)({"method": "GET"}, receive, send)
+
+    asyncio.run(streamed())
+    assert sent == [b"", b"before", b""]
 
 
 # ── the state ──

@@ -13,7 +13,7 @@ from starlette.responses import Response
 import mqks.testing
 from mqks.broker.access import EVERYTHING, NOTHING, Rights
 from mqks.web.api import Api
-from mqks.web.gate import MOST_ATTEMPTS, Caller, Gate
+from mqks.web.gate import MOST_ATTEMPTS, MOST_WAITING, Caller, Gate
 from mqks.web.sessions import LASTS, MOST, MOST_OF_ONE, Sessions
 from tests.running import PATIENCE
 from tests.web.asking import ask, stream
@@ -256,14 +256,16 @@ def test_without_tokens_only_this_host_has_eval(address: str, has_eval: bool) ->
 
 
 def test_few_of_one_address_wait_at_one_time(broker: mqks.testing.Broker, tokens: Tokens) -> None:
-    """An attempt that fails is answered late: they must not take all connections. Who is known does not wait."""
+    """An attempt that fails is answered late: they must not take all connections. Who is known does not wait; of
+    others nothing is looked at meanwhile, so that being refused does not tell whether a token is right."""
     tokens.hold = True
     statuses: list[int] = []
 
-    def guess() -> None:
-        statuses.append(ask(broker, "/api/session", "POST", {"token": "all.guessed"}).status)
+    def guess(token: str) -> None:
+        statuses.append(ask(broker, "/api/session", "POST", {"token": token}).status)
 
-    guessing = [threading.Thread(target=guess) for _ in range(MOST_ATTEMPTS)]
+    guesses = [f"all.{number}" for number in range(MOST_ATTEMPTS)]
+    guessing = [threading.Thread(target=guess, args=(token,)) for token in guesses]
     for thread in guessing:
         thread.start()
     for _ in guessing:
@@ -273,9 +275,39 @@ def test_few_of_one_address_wait_at_one_time(broker: mqks.testing.Broker, tokens
     assert ask(broker, "/api/state", authorization="Bearer all.guessed").status == 429
     assert ask(broker, "/api/state", authorization=bearer("all")).status == 200
     tokens.late["new.token"] = tokens.rights["all"]
-    assert ask(broker, "/api/state", authorization="Bearer new.token").status == 200, "who is right waits for none"
+    assert ask(broker, "/api/state", authorization="Bearer new.token").status == 429
+    assert sorted(tokens.checked) == guesses
     tokens.let_go(broker)
     for thread in guessing:
         thread.join(PATIENCE)
     assert statuses == [401] * MOST_ATTEMPTS
     assert ask(broker, "/api/session", "POST", {"token": "all.guessed"}).status == 401
+    assert ask(broker, "/api/state", authorization="Bearer new.token").status == 200
+
+
+@pytest.mark.parametrize(
+    ("address", "most"),
+    [("192.0.2.{}", MOST_WAITING), ("2001:db8::{}", MOST_ATTEMPTS)],
+    ids=["of all addresses", "of a network of IPv6, which is one"],
+)
+def test_those_that_are_checked_still_count_too(address: str, most: int) -> None:
+    attempts = [(f"a.{number}", address.format(number)) for number in range(MOST_WAITING + 8)]
+
+    async def attempted() -> None:
+        over = asyncio.Event()
+
+        async def checking(*_: str) -> Rights:
+            await over.wait()
+            return WORKER
+
+        authority = Mock(remembered=lambda _: None, check=checking)
+        gate = Gate(authority, Mock())
+        asked = [asyncio.create_task(gate.rights_of(*attempt)) for attempt in attempts]
+        async with asyncio.timeout(PATIENCE):
+            refused = await asyncio.gather(*asked[most:], return_exceptions=True)
+        assert [getattr(each, "status_code", None) for each in refused] == [429] * (len(attempts) - most)
+        over.set()
+        assert await asyncio.gather(*asked[:most]) == [WORKER] * most
+        assert await gate.rights_of(*attempts[-1]) is WORKER
+
+    asyncio.run(attempted())

@@ -22,7 +22,8 @@ from mqks.logs import Entry
 log = logging.getLogger(__name__)
 
 Decided = Callable[[Rights | bytes], None]  # with the error_id, if it is refused
-Ask = Callable[[str, str, Decided], None]  # a token, and where it comes from
+Drop = Callable[[], object]  # nobody waits for it any more: it will not be decided
+Ask = Callable[[str, str, Decided], Drop | None]  # a token, and where it comes from; None: it is decided already
 
 MOST_GRANTED = 4096  # events of one token that the core may take by itself
 TOLD_ONE_BY_ONE = 10  # clients of a token that are cut off; the others are counted
@@ -46,6 +47,7 @@ class Entrance:
         self._broker = broker
         self.insecure = insecure
         self.ask: Ask | None = None  # there is an auth file
+        self._asked: dict[Client, Drop] = {}  # those about whom is not yet decided
         self.hang_up: Callable[[Client], None] = stay  # after what it was told has gone out
         self.cut_off: Callable[[Client], None] = stay  # at once, whatever waits for it
         self.failures = 0  # tokens that were refused
@@ -81,6 +83,8 @@ class Entrance:
 
     def forget(self, client: Client) -> None:
         self._broker.timers.cancel(_timer(client))
+        if drop := self._asked.pop(client, None):
+            drop()
 
     def _overdue(self, client: Client) -> None:
         error_id = self._broker.mistakes.made(client, self._broker.limits.reached("auth_timeout"))
@@ -108,15 +112,16 @@ class Entrance:
             raise BadRequest("it has said who it is already")
         self.forget(client)
         self._broker.core.block(client)
+        said, decided = token.decode("utf-8", "backslashreplace"), partial(self._decided, client, request_id)
         try:
-            self.ask(token.decode("utf-8", "backslashreplace"), client.peer, partial(self._decided, client, request_id))
+            if drop := self.ask(said, client.peer, decided):
+                self._asked[client] = drop
         except Exception:  # nobody will decide
             self.hang_up(client)
             raise
 
     def _decided(self, client: Client, request_id: bytes, answer: Rights | bytes) -> None:
-        if client.gone:
-            return
+        self._asked.pop(client, None)
         if isinstance(answer, Rights):
             client.stranger = False
             self.entitle(client, answer)

@@ -1,8 +1,9 @@
 """Who a token belongs to: the auth file in memory, and checks that are slow on purpose.
 
 A check takes scrypt's time, in one thread beside the event loop, for any token and for any name; of each address one
-is checked at a time, so that all addresses have their turn. A wrong one is answered late, later each time; a right one
-never waits for that, and none is refused since there are many: each is a connection, and those have a limit. What was
+stands in line, so that all addresses have their turn. A wrong one is answered late, later each time; a right one never
+waits for that, and none is refused since there are many. Each is of a connection, and those have a limit: a check for
+which nobody waits any more is dropped before it begins. One that has begun counts, whoever goes meanwhile. What was
 accepted once is remembered by its HMAC as long as its entry stands in the file: thousands of clients that come back at
 once cost nothing, and no attempts of others keep them waiting. No log line and no error has a token.
 """
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from mqks.broker.access import Rights
 from mqks.broker.client import origin
-from mqks.broker.entrance import Decided
+from mqks.broker.entrance import Decided, Drop
 from mqks.broker.errors import BadRequest, Fault
 from mqks.logs import Entry
 from mqks.server import tokens
@@ -40,6 +41,7 @@ MOST_ACCEPTED = 10_000  # tokens that are remembered
 UNKNOWN = "the token is not one that is known"
 NOT_THERE = "its name is not in the file"  # and is not told: what is no token of ours may be a secret from its start
 Failed = Callable[[str, BadRequest], bytes]
+Key = tuple[str, bytes]  # an address, and a token's HMAC
 
 
 class Penalties:
@@ -67,7 +69,7 @@ class Penalties:
 
 @dataclass
 class Turn:
-    """Those of one address are checked one after the other."""
+    """Of one address one stands in line, and the others behind it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
@@ -77,6 +79,15 @@ class Turn:
 class Wrong:
     error_id: bytes  # under which the log says why
     penalty: asyncio.Task[None]  # what it waits for before it is told
+
+
+@dataclass
+class Check:
+    """Of one token, for all who come with it from one address."""
+
+    answer: asyncio.Task[Rights | Wrong] = field(init=False)
+    waiting: int = 0
+    begun: bool = False  # it will be answered, whoever is there to hear it
 
 
 class Authority:
@@ -94,9 +105,10 @@ class Authority:
         self._sleep = sleep
         self._penalties = Penalties(clock)
         self._turns: dict[str, Turn] = {}
+        self._line = asyncio.Lock()  # not the thread's own queue, which nobody can leave
         self._thread = ThreadPoolExecutor(1, "scrypt")
         self._asked: set[asyncio.Task[None]] = set()
-        self._going_on: dict[tuple[str, bytes], asyncio.Task[Rights | Wrong]] = {}  # by address and the token's HMAC
+        self._going_on: dict[Key, Check] = {}
         self._key = secrets.token_bytes(32)
         self._accepted: OrderedDict[bytes, Rights] = OrderedDict()
         self._tokens = self._read()
@@ -138,14 +150,16 @@ class Authority:
 
     # ── tokens ──
 
-    def ask(self, token: str, peer: str, decided: Decided) -> None:
-        """For the broker: `decided` is called with the rights or an error_id, whatever happens."""
+    def ask(self, token: str, peer: str, decided: Decided) -> Drop | None:
+        """For the broker: `decided` is called with the rights or an error_id, whatever happens, unless it is
+        dropped."""
         if rights := self.remembered(token):
             decided(rights)
-            return
+            return None
         task = asyncio.get_running_loop().create_task(self._ask(token, peer, decided))
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
+        return task.cancel
 
     async def _ask(self, token: str, peer: str, decided: Decided) -> None:
         decided(await self.decide(token, peer))
@@ -169,30 +183,45 @@ class Authority:
         if rights := self.remembered(token):
             return rights
         key = place, _ = origin(peer), self._digest(token)
-        going_on = self._going_on.get(key)
-        if going_on is None:
-            going_on = asyncio.get_running_loop().create_task(self._in_turn(token, peer, place))
-            self._going_on[key] = going_on
-            going_on.add_done_callback(partial(self._answered, key))
-        answer = await asyncio.shield(going_on)
+        check = self._going_on.get(key) or self._begin(key, token, peer)
+        check.waiting += 1
+        try:
+            answer = await asyncio.shield(check.answer)
+        finally:
+            check.waiting -= 1
+            if not check.waiting and not check.begun:
+                check.answer.cancel()
+                self._forget(key, check)
         if isinstance(answer, Rights):
             # The loop took steps since the check was over, and the file may have been read anew in one of them.
             return self.current(answer) or self._wrong(peer, place, BadRequest(UNKNOWN, NOT_THERE))
         return answer
 
-    def _answered(self, key: tuple[str, bytes], done: asyncio.Task[Rights | Wrong]) -> None:
+    def _begin(self, key: Key, token: str, peer: str) -> Check:
+        check = Check()
+        check.answer = asyncio.get_running_loop().create_task(self._in_turn(check, token, peer, key[0]))
+        check.answer.add_done_callback(partial(self._answered, key, check))
+        self._going_on[key] = check
+        return check
+
+    def _answered(self, key: Key, check: Check, done: asyncio.Task[Rights | Wrong]) -> None:
         """Who comes with a wrong token while another waits for its answer, waits for the same."""
         answer = None if done.cancelled() or done.exception() else done.result()
         if isinstance(answer, Wrong):
-            answer.penalty.add_done_callback(lambda _: self._going_on.pop(key, None))
+            answer.penalty.add_done_callback(lambda _: self._forget(key, check))
         else:
-            self._going_on.pop(key, None)
+            self._forget(key, check)
 
-    async def _in_turn(self, token: str, peer: str, place: str) -> Rights | Wrong:
+    def _forget(self, key: Key, check: Check) -> None:
+        if self._going_on.get(key) is check:
+            del self._going_on[key]
+
+    async def _in_turn(self, check: Check, token: str, peer: str, place: str) -> Rights | Wrong:
         turn = self._turns.setdefault(place, Turn())
         turn.waiting += 1
         try:
-            async with turn.lock:
+            async with turn.lock, self._line:
+                check.begun = True
                 return self.remembered(token) or await self._check(token, peer, place)
         except Exception as error:  # of whatever kind: its text may have the token
             return self._wrong(peer, place, Fault("a token could not be checked", type(error).__name__))

@@ -186,7 +186,7 @@ class Api:
             raise HTTPException(404, "no message begins at this position, or it is gone: retention removes old ones")
         when, message = found[position]
         if not _may_read(caller.rights, message):
-            raise forbidden("history", named(message.event))
+            raise forbidden("history")  # of what: that is not told either
         return show(position, when, message, whole=True)
 
     async def publish(self, caller: Caller, body: Any) -> Any:

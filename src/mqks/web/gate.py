@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from mqks.broker.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
-from mqks.broker.client import is_loopback
+from mqks.broker.client import is_loopback, origin
 from mqks.web.guard import CHANGING, MET, Counting
 from mqks.web.sessions import COOKIE, Session, Sessions
 
@@ -31,11 +31,11 @@ HAS: Mapping[str, Callable[[Rights], bool]] = {
 
 CSRF = "x-csrf-token"
 LONGEST_TOKEN = 200  # characters
-MOST_ATTEMPTS = 4  # with wrong tokens, of one address at one time; each waits, and its connection with it
+MOST_ATTEMPTS = 8  # with tokens not said before, of one address at one time; a wrong one waits, with its connection
 MOST_WAITING = 32  # of all addresses: half of the connections stay for those who are known
 WHO = "say who you are: send the header authorization: Bearer {token}, or log in at /login"
 WRONG = "this token is not known"
-BUSY = "too many wrong tokens at one time: wait until those before are answered"
+BUSY = "too many tokens at one time that were not said before: wait until those are answered"
 
 
 class Authority(Protocol):
@@ -62,7 +62,7 @@ class Gate:
         self.sessions = Sessions()
         self._authority = authority
         self._counting = counting
-        self._attempts: Counter[str] = Counter()  # that wait for their answer, by address
+        self._attempts: Counter[str] = Counter()  # that have no answer yet, by address
 
     @property
     def has_authority(self) -> bool:
@@ -102,29 +102,30 @@ class Gate:
         return Caller(address, encrypted, rights, session)
 
     async def rights_of(self, token: str, address: str) -> Rights:
-        """Those of a token, after a while if it is wrong."""
+        """Those of a token, after a while if it is wrong.
+
+        Who is refused since there are many learns nothing of its token: that comes before the check. An attempt counts
+        until its time is over, though its client may be gone: so no more than these wait, whoever comes and goes.
+        """
         if self._authority is None:
             return _of_anybody(address)
         if rights := self._authority.remembered(token):
             return rights
         if len(token) > LONGEST_TOKEN:
             raise unknown(WRONG)
-        answer = await self._authority.check(token, address)
-        if isinstance(answer, Rights):
-            return answer
-        await self._penalty(answer, address)
-        raise unknown(WRONG)
-
-    async def _penalty(self, over: Awaitable[None], address: str) -> None:
-        """Only for those who were wrong: who is right waits for none of them."""
-        if self._attempts[address] >= MOST_ATTEMPTS or self._attempts.total() >= MOST_WAITING:
+        place = origin(address)
+        if self._attempts[place] >= MOST_ATTEMPTS or self._attempts.total() >= MOST_WAITING:
             raise HTTPException(429, BUSY)
-        self._attempts[address] += 1
+        self._attempts[place] += 1
         try:
-            await over
+            answer = await self._authority.check(token, address)
+            if isinstance(answer, Rights):
+                return answer
+            await answer
         finally:
-            self._attempts[address] -= 1
+            self._attempts[place] -= 1
             self._attempts += Counter()  # without those that are at zero
+        raise unknown(WRONG)
 
     def stands(self, caller: Caller) -> bool:
         """Is it still who it was, with the rights that it had? A stream asks this, which is admitted but once."""

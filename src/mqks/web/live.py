@@ -1,7 +1,7 @@
 """Server-sent events: how a stream of them is answered, and the state each second.
 
-A stream ends at once when the broker stops or its reader goes, and within a second when the reader may no more. Who
-reads slowly misses states: nothing is kept for it beyond what is on its way.
+A stream ends at once when the broker stops or its reader goes. A reader who may no more gets nothing more, and the end
+of its stream within a second. Who reads slowly misses states: nothing is kept for it beyond what is on its way.
 """
 
 import asyncio
@@ -57,6 +57,8 @@ class EventStream(Response):
     async def _pump(self, send: Send) -> None:
         async with aclosing(self._source) as source:
             async for piece in source:
+                if not self._stands():
+                    return
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def _forbidden(self) -> None:
