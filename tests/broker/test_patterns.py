@@ -1,11 +1,12 @@
 """SEVX patterns against a matcher that tries each of them: the index alone, and the broker with it.
 
 Values are few and alike (1, 1.0, true, "1"), and patterns are often cut out of the event, so that most nearly
-match. Also patterns and events nested as deeply as a line allows.
+match. Also patterns and events nested as deeply, and as large, as a line allows.
 """
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from mqks.broker import Broker
 from mqks.broker.errors import BadRequest
-from mqks.broker.patterns import Pattern, PatternIndex
+from mqks.broker.patterns import MOST_VALUES, Pattern, PatternIndex
 from tests.broker.driver import PEER
 from tests.broker.on_disk import OnDisk
 
@@ -96,6 +97,77 @@ def test_same_pattern(drawn: tuple[Object, list[Object]]) -> None:
     for content in contents:
         assert Pattern(event).same_as(Pattern(content)) == equal(event, content)
         assert not Pattern(content).same_as(None)
+
+
+# ---- What it costs
+
+
+class Read(dict[str, Any]):
+    """An event of which it is counted how often one looks at a value."""
+
+    looks = 0
+
+    def __getitem__(self, key: str) -> Any:
+        self.looks += 1
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(key, default)
+
+
+def index_of(contents: list[Object]) -> PatternIndex[int]:
+    index: PatternIndex[int] = PatternIndex()
+    for number, content in enumerate(contents):
+        index.add(Pattern(content), number)
+    return index
+
+
+MANY = range(1000)
+
+
+@pytest.mark.parametrize(
+    ("contents", "looks"),
+    [
+        pytest.param([{"event": f"e1.{n}", "a": 1, f"k{n}": 1} for n in MANY], 1, id="those that name another event"),
+        pytest.param([{f"k{n}": 1} for n in MANY], 0, id="keys that it does not have"),
+        pytest.param([{"a": 1, f"k{n}": 1, "x": 1} for n in MANY], 1, id="up to the first key that is missing"),
+        pytest.param([{"a": 2, "b": n, "c": 3} for n in MANY], 1, id="up to the first value that is another"),
+        pytest.param([{"a": 1, "b": n, "c": 3} for n in MANY], 3, id="the same keys with many values"),
+    ],
+)
+def test_many_patterns_look_at_an_event_no_more_than_one(contents: list[Object], looks: int) -> None:
+    event = Read({"event": "e1", "a": 1, "b": 2, "c": 3, "x": 1})
+    index_of(contents).wanting(event)
+    assert event.looks == looks
+
+
+class Items(list[Any]):
+    """A list of which it is counted how often one goes through it."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.times += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("inner", [1, MOST_VALUES])
+def test_many_patterns_look_into_a_list_no_more_than_one(inner: int) -> None:
+    """And none looks into one that has more values than any of them."""
+    contents: list[Object] = [{f"k{n}": 1, "list": [n, {"a": [1]}]} for n in MANY]
+    looks = []
+    for some in (contents[:1], contents):
+        deep = Items([1] * inner)
+        event = {**fields_of(some), "list": [0, {"a": deep}]}
+        assert index_of(some).wanting(event) == ([0] if inner == 1 else [])
+        looks.append(deep.times)
+    assert looks[0] == looks[1]
+    assert bool(looks[0]) == (inner == 1)
+
+
+def fields_of(contents: list[Object]) -> Object:
+    return {key: value for content in contents for key, value in content.items()}
 
 
 # ---- The broker with it
@@ -186,10 +258,7 @@ def test_event_nested_deeper_than_any_pattern_matches_what_does_not_look_there()
     value: Any = 1
     for _ in range(10_000):
         value = [value]
-    index: PatternIndex[int] = PatternIndex()
-    contents: list[Object] = [{"a": [1]}, {"b": 1}, {}]
-    for number, content in enumerate(contents):
-        index.add(Pattern(content), number)
+    index = index_of([{"a": [1]}, {"b": 1}, {}])
     assert sorted(index.wanting({"a": value, "b": 1})) == [1, 2]
 
 
