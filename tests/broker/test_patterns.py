@@ -293,3 +293,69 @@ def test_deep_event_is_delivered_or_refused(kind: str) -> None:
         receivers = ["0", "1", "c1"] if answer == "m1 ok " else []
         assert sorted(line.split(" ")[0] for line in deliveries) == receivers
         assert all(line.endswith(f'{{"event": "e1", "data": {deep}}}') for line in deliveries)
+
+
+# ---- Large ones
+
+
+def fields(count: int) -> Object:
+    return {f"k{number}": number for number in range(count)}
+
+
+def items(count: int) -> Object:
+    return {"list": list(range(count - 1))}
+
+
+def objects(count: int) -> Object:
+    return {"list": [{} for _ in range(count - 1)]}
+
+
+def inside(count: int) -> Object:
+    return {"data": {"inner": fields(count - 2)}}
+
+
+Shape = Callable[[int], Object]
+SHAPES = pytest.mark.parametrize("shape", [fields, items, objects, inside])
+
+
+def recv(content: Object, request_id: str = "r1", queue: str = "q1") -> str:
+    asked = {"queue": queue, "pattern": content, "delete_queue_when_unused": False}
+    return f"{request_id} recv {json.dumps(asked)}"
+
+
+@SHAPES
+def test_a_pattern_has_so_many_values_and_no_more(shape: Shape) -> None:
+    """Those in its lists and objects are counted."""
+    most, more = shape(MOST_VALUES), shape(MOST_VALUES + 1)
+    exchange = Exchange([{"z": 1}, most])
+    for queue in ("q0", "q2"):
+        (refused,) = exchange.ask(recv(more, queue=queue))
+        assert refused.startswith("r1 error ")
+    assert list(exchange.broker.queues) == [b"q0", b"q1"], "what is refused makes no queue"
+    assert exchange.receivers(f"m1 send {json.dumps({**most, 'z': 1})}") == [0, 1], "and changes none"
+    assert exchange.receivers(f"m1 send {json.dumps(shape(MOST_VALUES - 1))}") == []
+
+
+@SHAPES
+def test_a_start_keeps_a_pattern_with_more_values_than_a_new_one_may_have(
+    shape: Shape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older broker took it. It matches, it may be asked for again, and only another one is refused."""
+    durable = OnDisk()
+    large, larger = shape(5 * MOST_VALUES), shape(5 * MOST_VALUES + 1)
+    with monkeypatch.context() as older:
+        older.setattr("mqks.broker.actions.sevx.MOST_VALUES", 10 * MOST_VALUES)
+        durable.say(durable.connect(), recv(large).encode())
+    durable.work()
+    for begin_again in (durable.crash, durable.stop):
+        begin_again()
+        client = durable.connect()
+        durable.say(client, f"s1 send {json.dumps(large)}".encode(), b's2 send {"a": 1}')
+        durable.work()
+        assert durable.drain() == [f"s1 event= {json.dumps(large)}".encode()]
+        durable.said(client)
+        (refused,) = durable.say(client, recv(larger, "r2").encode())
+        assert refused.startswith(b"r2 error ")
+        told = durable.say(client, recv(large, "r3").encode())
+        durable.work()
+        assert told + durable.said(client) == [b"r3 ok "]
