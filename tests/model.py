@@ -17,6 +17,7 @@ from collections.abc import Callable
 from tests.model_queues import Connection, Message, Queues
 from tests.model_words import (
     LIMITS,
+    MOST_VALUES,
     Bad,
     Flags,
     arguments,
@@ -31,6 +32,7 @@ from tests.model_words import (
     name,
     queue_and_events,
     sevx_data,
+    values_in,
 )
 
 ERROR = b"E" * 24
@@ -257,7 +259,7 @@ def sevx_recv(model: Model, connection: Connection, receiver_id: bytes, data: by
     fields(content, ["pattern", "queue"], ["manual_ack", "delete_queue_when_unused"])
     pattern, manual_ack = content["pattern"], content.get("manual_ack", False)
     when_unused = json_seconds(content.get("delete_queue_when_unused", True))
-    if not isinstance(pattern, dict) or not isinstance(manual_ack, bool):
+    if not isinstance(pattern, dict) or not isinstance(manual_ack, bool) or values_in(pattern) > MOST_VALUES:
         raise Bad
     receiver = model.join(connection, receiver_id, json_name(content["queue"]), True, manual_ack, flags)
     queue = receiver.queue

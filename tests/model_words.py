@@ -173,6 +173,8 @@ def json_seconds(value: Any) -> float | None:
 
 # Patterns and masks
 
+MOST_VALUES = 100  # of a pattern
+
 
 def equal(a: Any, b: Any) -> bool:
     if isinstance(a, dict) and isinstance(b, dict):
@@ -180,6 +182,11 @@ def equal(a: Any, b: Any) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(equal, a, b))
     return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
+
+
+def values_in(value: Any) -> int:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return sum(1 + values_in(each) for each in inside)
 
 
 def matches(pattern: Any, value: Any) -> bool:

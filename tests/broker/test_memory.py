@@ -5,8 +5,12 @@ the next time: the segment being written, some segments and out-buffers at rest.
 place; then whatever it does, each time must end where it began, give or take a page (SLACK).
 """
 
+import gc
+import json
 import random
+import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -323,6 +327,80 @@ def test_retry_of_a_sevx_event_beyond_255() -> None:
     for _ in range(300):
         lines = driven.talk(b'x reject {"receiver_id": "r1", "event_id": "m1"}')
     assert lines == [b"x ok ", b'r1 ok m1 {"retry": 300, "a": 1}']
+
+
+# ---- Patterns
+
+
+def recv(content: Any, queue: str = "q1", request_id: str = "r1") -> bytes:
+    return f"{request_id} recv {json.dumps({'pattern': content, 'queue': queue}, ensure_ascii=False)}".encode()
+
+
+HUNDRED = range(100)
+LONG = "x" * 100_000
+PATTERNS: dict[str, Callable[[int], Any]] = {
+    "everything": lambda _: {},
+    "an event": lambda n: {"event": f"e{n}"},
+    "data of an event": lambda n: {"event": f"e{n}", "data": n},
+    "data": lambda n: {"data": {"id": n}},
+    "usual": lambda n: {"obj": "user", "act": f"updated{n}"},
+    "keys": lambda n: {f"{n}.{k}": k for k in HUNDRED},
+    "strings": lambda n: {f"{k}": f"{n}.{k}" for k in HUNDRED},
+    "objects": lambda n: {f"{n}.{k}": {} for k in HUNDRED},
+    "numbers": lambda n: {"list": [n * 1000.5 + k for k in range(99)]},
+    "lists": lambda n: {"list": [n, *([] for _ in range(98))]},
+    "objects in a list": lambda n: {"list": [n, *({"a": k} for k in range(49))]},
+    "nested": lambda n: json.loads('{"a":' * 100 + str(n) + "}" * 100),
+    "nested lists": lambda n: json.loads('{"a":' + "[" * 99 + str(n) + "]" * 99 + "}"),
+    "a long key": lambda n: {f"{n}{LONG}": 1},
+    "a long string": lambda n: {"a": f"{n}{LONG}"},
+    "a long string with a character that widens all": lambda n: {"a": f"{n}{LONG}\U0001f600"},
+    "a long string in another script": lambda n: {"a": f"{n}" + "é" * 100_000},
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
+def test_patterns_come_back_when_they_change_and_when_their_queue_goes(pattern: Callable[[int], Any]) -> None:
+    driven = Driven()
+
+    def change() -> None:
+        changes = [recv(pattern(n)) for n in range(5)]
+        assert driven.talk(*changes) == [b"r1 ok "] * 5
+        changed = driven.used
+        assert driven.talk(recv(pattern(4)), recv(pattern(4), request_id="r2")) == [b"r1 ok ", b"r2 ok "]
+        assert changed < driven.used < changed + 1000, "the same pattern again costs nothing, but another receiver does"
+        driven.reconnect()
+        assert not driven.broker.queues
+
+    assert_comes_back(driven, change)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
+def test_patterns_are_counted_with_all_that_they_take(pattern: Callable[[int], Any]) -> None:
+    """With the queues and the receivers that have them."""
+    driven = Driven()
+    requests = [recv(pattern(n), f"q{n}", f"r{n}") for n in range(20)]
+    counted = driven.used
+    tracemalloc.start()
+    try:
+        assert all(driven.talk(request)[0].endswith(b" ok ") for request in requests)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken <= driven.used - counted
+
+
+def test_with_full_memory_no_queue_has_another_pattern() -> None:
+    """Also one that names the same event, or none. What it had may be asked for as before, to make room."""
+    driven = Driven()
+    driven.talk(recv({"event": "e1", "data": 1}), recv({"a": 1}, "q2", "r2"))
+    driven.broker.core.charge(1 << 40)
+    assert driven.broker.core.full
+    for refused in (recv({"event": "e1", "data": 2}), recv({"a": 2}, "q2", "r2")):
+        (answer,) = driven.talk(refused)
+        assert b" error " in answer
+    assert driven.talk(recv({"event": "e1", "data": 1.0}), recv({"a": 1}, "q2", "r2")) == [b"r1 ok ", b"r2 ok "]
 
 
 # ---- Lines

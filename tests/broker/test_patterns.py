@@ -1,11 +1,12 @@
 """SEVX patterns against a matcher that tries each of them: the index alone, and the broker with it.
 
 Values are few and alike (1, 1.0, true, "1"), and patterns are often cut out of the event, so that most nearly
-match. Also patterns and events nested as deeply as a line allows.
+match. Also patterns and events nested as deeply, and as large, as a line allows.
 """
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from mqks.broker import Broker
 from mqks.broker.errors import BadRequest
-from mqks.broker.patterns import Pattern, PatternIndex
+from mqks.broker.patterns import MOST_VALUES, Pattern, PatternIndex
 from tests.broker.driver import PEER
 from tests.broker.on_disk import OnDisk
 
@@ -96,6 +97,77 @@ def test_same_pattern(drawn: tuple[Object, list[Object]]) -> None:
     for content in contents:
         assert Pattern(event).same_as(Pattern(content)) == equal(event, content)
         assert not Pattern(content).same_as(None)
+
+
+# ---- What it costs
+
+
+class Read(dict[str, Any]):
+    """An event of which it is counted how often one looks at a value."""
+
+    looks = 0
+
+    def __getitem__(self, key: str) -> Any:
+        self.looks += 1
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(key, default)
+
+
+def index_of(contents: list[Object]) -> PatternIndex[int]:
+    index: PatternIndex[int] = PatternIndex()
+    for number, content in enumerate(contents):
+        index.add(Pattern(content), number)
+    return index
+
+
+MANY = range(1000)
+
+
+@pytest.mark.parametrize(
+    ("contents", "looks"),
+    [
+        pytest.param([{"event": f"e1.{n}", "a": 1, f"k{n}": 1} for n in MANY], 1, id="those that name another event"),
+        pytest.param([{f"k{n}": 1} for n in MANY], 0, id="keys that it does not have"),
+        pytest.param([{"a": 1, f"k{n}": 1, "x": 1} for n in MANY], 1, id="up to the first key that is missing"),
+        pytest.param([{"a": 2, "b": n, "c": 3} for n in MANY], 1, id="up to the first value that is another"),
+        pytest.param([{"a": 1, "b": n, "c": 3} for n in MANY], 3, id="the same keys with many values"),
+    ],
+)
+def test_many_patterns_look_at_an_event_no_more_than_one(contents: list[Object], looks: int) -> None:
+    event = Read({"event": "e1", "a": 1, "b": 2, "c": 3, "x": 1})
+    index_of(contents).wanting(event)
+    assert event.looks == looks
+
+
+class Items(list[Any]):
+    """A list of which it is counted how often one goes through it."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.times += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("inner", [1, MOST_VALUES])
+def test_many_patterns_look_into_a_list_no_more_than_one(inner: int) -> None:
+    """And none looks into one that has more values than any of them."""
+    contents: list[Object] = [{f"k{n}": 1, "list": [n, {"a": [1]}]} for n in MANY]
+    looks = []
+    for some in (contents[:1], contents):
+        deep = Items([1] * inner)
+        event = {**fields_of(some), "list": [0, {"a": deep}]}
+        assert index_of(some).wanting(event) == ([0] if inner == 1 else [])
+        looks.append(deep.times)
+    assert looks[0] == looks[1]
+    assert bool(looks[0]) == (inner == 1)
+
+
+def fields_of(contents: list[Object]) -> Object:
+    return {key: value for content in contents for key, value in content.items()}
 
 
 # ---- The broker with it
@@ -186,10 +258,7 @@ def test_event_nested_deeper_than_any_pattern_matches_what_does_not_look_there()
     value: Any = 1
     for _ in range(10_000):
         value = [value]
-    index: PatternIndex[int] = PatternIndex()
-    contents: list[Object] = [{"a": [1]}, {"b": 1}, {}]
-    for number, content in enumerate(contents):
-        index.add(Pattern(content), number)
+    index = index_of([{"a": [1]}, {"b": 1}, {}])
     assert sorted(index.wanting({"a": value, "b": 1})) == [1, 2]
 
 
@@ -224,3 +293,69 @@ def test_deep_event_is_delivered_or_refused(kind: str) -> None:
         receivers = ["0", "1", "c1"] if answer == "m1 ok " else []
         assert sorted(line.split(" ")[0] for line in deliveries) == receivers
         assert all(line.endswith(f'{{"event": "e1", "data": {deep}}}') for line in deliveries)
+
+
+# ---- Large ones
+
+
+def fields(count: int) -> Object:
+    return {f"k{number}": number for number in range(count)}
+
+
+def items(count: int) -> Object:
+    return {"list": list(range(count - 1))}
+
+
+def objects(count: int) -> Object:
+    return {"list": [{} for _ in range(count - 1)]}
+
+
+def inside(count: int) -> Object:
+    return {"data": {"inner": fields(count - 2)}}
+
+
+Shape = Callable[[int], Object]
+SHAPES = pytest.mark.parametrize("shape", [fields, items, objects, inside])
+
+
+def recv(content: Object, request_id: str = "r1", queue: str = "q1") -> str:
+    asked = {"queue": queue, "pattern": content, "delete_queue_when_unused": False}
+    return f"{request_id} recv {json.dumps(asked)}"
+
+
+@SHAPES
+def test_a_pattern_has_so_many_values_and_no_more(shape: Shape) -> None:
+    """Those in its lists and objects are counted."""
+    most, more = shape(MOST_VALUES), shape(MOST_VALUES + 1)
+    exchange = Exchange([{"z": 1}, most])
+    for queue in ("q0", "q2"):
+        (refused,) = exchange.ask(recv(more, queue=queue))
+        assert refused.startswith("r1 error ")
+    assert list(exchange.broker.queues) == [b"q0", b"q1"], "what is refused makes no queue"
+    assert exchange.receivers(f"m1 send {json.dumps({**most, 'z': 1})}") == [0, 1], "and changes none"
+    assert exchange.receivers(f"m1 send {json.dumps(shape(MOST_VALUES - 1))}") == []
+
+
+@SHAPES
+def test_a_start_keeps_a_pattern_with_more_values_than_a_new_one_may_have(
+    shape: Shape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older broker took it. It matches, it may be asked for again, and only another one is refused."""
+    durable = OnDisk()
+    large, larger = shape(5 * MOST_VALUES), shape(5 * MOST_VALUES + 1)
+    with monkeypatch.context() as older:
+        older.setattr("mqks.broker.actions.sevx.MOST_VALUES", 10 * MOST_VALUES)
+        durable.say(durable.connect(), recv(large).encode())
+    durable.work()
+    for begin_again in (durable.crash, durable.stop):
+        begin_again()
+        client = durable.connect()
+        durable.say(client, f"s1 send {json.dumps(large)}".encode(), b's2 send {"a": 1}')
+        durable.work()
+        assert durable.drain() == [f"s1 event= {json.dumps(large)}".encode()]
+        durable.said(client)
+        (refused,) = durable.say(client, recv(larger, "r2").encode())
+        assert refused.startswith(b"r2 error ")
+        told = durable.say(client, recv(large, "r3").encode())
+        durable.work()
+        assert told + durable.said(client) == [b"r3 ok "]

@@ -6,12 +6,21 @@ messages, which look to it like {"event": …, "data": …}: all of them, one ev
 
 from typing import Any
 
+from mqks.broker import jsons
 from mqks.broker.bridge import as_content, event_name
 from mqks.broker.patterns import Pattern, PatternIndex
 from mqks.broker.queue import Queue
 from mqks.core.hub import Core
 
-EVENT_COST = 400  # bytes of memory for a subscription, beside its name; measured, and rounded up
+# Bytes of memory; measured, and rounded up.
+EVENT_COST = 400  # for a subscription, beside its name
+PATTERN_COST = 600  # for a pattern, beside its values and its text
+VALUE_COST = 1500  # for each value; an empty object takes most
+LETTER_COST = 5  # for each character: one that is rare has all of a string take 4 bytes each; and the journal's text
+
+
+def _cost(pattern: Pattern) -> int:
+    return PATTERN_COST + VALUE_COST * pattern.size + LETTER_COST * len(jsons.dumps(pattern.content))
 
 
 def named(pattern: Pattern | None) -> set[bytes]:
@@ -41,9 +50,11 @@ class Exchange:
     def set_pattern(self, queue: Queue, pattern: Pattern | None) -> None:
         if queue.pattern is not None:
             self._patterns.remove(queue.pattern, queue)
+            self._core.charge(-_cost(queue.pattern))
             self._want_of_mqks(queue, queue.pattern, wanted=False)
         if pattern is not None:
             self._patterns.add(pattern, queue)
+            self._core.charge(_cost(pattern))
             self._want_of_mqks(queue, pattern, wanted=True)
         queue.pattern = pattern
 

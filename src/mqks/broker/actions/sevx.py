@@ -12,7 +12,8 @@ from mqks.broker.errors import BadRequest
 from mqks.broker.names import check_name
 from mqks.broker.operations import Operations
 from mqks.broker.overflow import permit_bounds, permit_unused
-from mqks.broker.patterns import Pattern
+from mqks.broker.patterns import MOST_VALUES, Pattern, values_in
+from mqks.broker.queue import Queue
 from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, MESSAGE, Flags, Words, before_json
 from mqks.core.parts import Consumer
 
@@ -76,26 +77,37 @@ def _unused(request: dict[str, Any]) -> float | None:
     return float(value)
 
 
+def _pattern(content: Any, there: Queue | None) -> Pattern:
+    """The pattern that is asked for. What a queue has, of an older broker, may have more values than a new one."""
+    if not isinstance(content, dict):
+        raise BadRequest("a pattern must be a JSON object")
+    had = there.pattern if there else None
+    if values_in(content, MOST_VALUES) > MOST_VALUES and (had is None or had.content != content):
+        raise BadRequest(f"the pattern has more than {MOST_VALUES} values")
+    return Pattern(content)
+
+
 def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
     words, request = _request(data, ("pattern", "queue"), ("delete_queue_when_unused", "manual_ack"), CONSUMER)
-    if not isinstance(request["pattern"], dict):
-        raise BadRequest("a pattern must be a JSON object")
-    pattern = Pattern(request["pattern"])
     unused = _unused(request)
     manual_ack = _flag(request, "manual_ack")
     name = _name(request, "queue")
     permit(client.rights.may_consume(name), "consume.queues", name)
     there = broker.queues.get(name)
-    if there is None or not pattern.same_as(there.pattern):
+    pattern = _pattern(request["pattern"], there)
+    changes = there is None or not pattern.same_as(there.pattern)
+    if changes:
         event = event_name(pattern.content)
         permit(client.rights.may_bind(event), "consume.events", event)
     permit_bounds(client.rights, name, there, words)
     unused = permit_unused(client.rights, there, "delete_queue_when_unused" in request, unused)
     broker.check_growth(name, there.events if there else (), pattern)
+    if changes:
+        broker.check_room()
     queue = broker.queue_to_consume(client, request_id, name)
     broker.overflow.bound(queue, words)
     consumer = broker.join(client, request_id, queue, SEVX, manual_ack, words)
-    if not pattern.same_as(queue.pattern):
+    if changes:
         broker.exchange.set_pattern(queue, pattern)
         broker.tell_pattern(queue, but=consumer)
     if broker.set_unused(queue, unused):
