@@ -245,6 +245,41 @@ def test_figures_add_up_over_batches_and_restarts(tmp_path: Path) -> None:
     assert json.loads(ended.json)["job"] == "j"
 
 
+def test_a_batch_counts_once_however_often_it_is_looked_at() -> None:
+    """Also where one of no rows comes after it before the next look, as it does when only the pipeline speaks."""
+    meter = Meter("j", Tail(Place(AWAY)))
+    query = Query()
+
+    def looked() -> list[int]:
+        return [meter.read(cast(Any, [query]), "running").rows for _ in range(3)]
+
+    query.did(0, 310_938, 1).did(1, 0, 2)
+    assert looked() == [310_938] * 3
+    query.did(1, 50, 3)  # the one before was not begun yet: Spark says so now and then while it waits
+    assert looked() == [310_988] * 3
+    query.did(2, 0, 4).did(3, 8, 5).did(4, 0, 6).did(5, 0, 7)
+    assert looked() == [310_996] * 3
+
+
+def test_what_is_told_between_two_questions_counts_once() -> None:
+    class Busy(Query):
+        """It does one more batch after each question for the last one."""
+
+        @property
+        def lastProgress(self) -> SimpleNamespace | None:
+            last = super().lastProgress
+            batch = len(self.recentProgress)
+            self.did(batch, 10, batch)
+            return last
+
+    query = Busy().did(0, 10, 0).did(1, 10, 1)
+    meter = Meter("j", Tail(Place(AWAY)))
+    for _ in range(5):
+        figures = meter.read(cast(Any, [query]), "running")
+        assert figures.batch is not None
+        assert figures.rows == 10 * (figures.batch + 1)
+
+
 def test_rows_that_several_queries_read_are_counted_once() -> None:
     meter = Meter("j", Tail(Place(AWAY)))
     queries = [Query(run="a").did(0, 10, 1), Query(run="b").did(0, 4, 1).did(1, 8, 1)]

@@ -112,7 +112,7 @@ class Meter:
     def __init__(self, job: str, tail: Tail) -> None:
         self._job = job
         self._tail = tail
-        self._seen: dict[str, int] = {}  # run of a query → the last batch counted
+        self._seen: dict[str, int] = {}  # run of a query → the last batch that need not be counted any more
         self._rows: dict[int, int] = {}  # of each query; all of a job read the same
         self.batch: int | None = None
         self._position: int | None = None
@@ -143,14 +143,16 @@ class Meter:
         told = query.lastProgress
         if told is None:
             return None
-        run, last = str(query.runId), json.loads(told.json)
+        run, new = str(query.runId), [json.loads(told.json)]
         seen = self._seen.get(run, -1)
-        missed = last["batchId"] > seen + 1  # several since the last look
-        new = [json.loads(one.json) for one in query.recentProgress] if missed else [last]
+        if new[-1]["batchId"] > seen + 1:  # several since the last look
+            new = [json.loads(one.json) for one in query.recentProgress]
+        last = dict(new[-1])
         rows = sum(one["numInputRows"] for one in new if one["batchId"] > seen)
         self._rows[number] = self._rows.get(number, 0) + rows
-        self._seen[run] = max(last["batchId"] if last["numInputRows"] else seen, seen)
-        return dict(last)
+        # One of no rows may be told before it has begun, and again with its rows. All before it are done.
+        self._seen[run] = max(last["batchId"] if last["numInputRows"] else last["batchId"] - 1, seen)
+        return last
 
 
 def positions(progresses: Iterable[dict[str, Any]]) -> Iterable[int]:
