@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -15,13 +16,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import mqks
+from mqks.journal.format import build_batch, dtid_floor
 from mqks.pipeline import watching
 from mqks.pipeline.holding import Hold
-from mqks.pipeline.place import PROGRESS_EVENT, Place
+from mqks.pipeline.place import OWN, PROGRESS_EVENT, Place
 from mqks.pipeline.progress import Figures, Lines, Meter, Publishing, Tail, simply
 from mqks.pipeline.watching import Job, JobFailed, reason, started, watch
 from mqks.testing import broker
-from tests.journal.making import Making
+from tests.journal.making import TIME, Making
 
 PATIENCE = 20.0
 AWAY = "mqks://127.0.0.1:1"
@@ -245,6 +247,41 @@ def test_figures_add_up_over_batches_and_restarts(tmp_path: Path) -> None:
     assert json.loads(ended.json)["job"] == "j"
 
 
+def test_a_batch_counts_once_however_often_it_is_looked_at() -> None:
+    """Also where one of no rows comes after it before the next look, as it does when only the pipeline speaks."""
+    meter = Meter("j", Tail(Place(AWAY)))
+    query = Query()
+
+    def looked() -> list[int]:
+        return [meter.read(cast(Any, [query]), "running").rows for _ in range(3)]
+
+    query.did(0, 310_938, 1).did(1, 0, 2)
+    assert looked() == [310_938] * 3
+    query.did(1, 50, 3)  # the one before was not begun yet: Spark says so now and then while it waits
+    assert looked() == [310_988] * 3
+    query.did(2, 0, 4).did(3, 8, 5).did(4, 0, 6).did(5, 0, 7)
+    assert looked() == [310_996] * 3
+
+
+def test_what_is_told_between_two_questions_counts_once() -> None:
+    class Busy(Query):
+        """It does one more batch after each question for the last one."""
+
+        @property
+        def lastProgress(self) -> SimpleNamespace | None:
+            last = super().lastProgress
+            batch = len(self.recentProgress)
+            self.did(batch, 10, batch)
+            return last
+
+    query = Busy().did(0, 10, 0).did(1, 10, 1)
+    meter = Meter("j", Tail(Place(AWAY)))
+    for _ in range(5):
+        figures = meter.read(cast(Any, [query]), "running")
+        assert figures.batch is not None
+        assert figures.rows == 10 * (figures.batch + 1)
+
+
 def test_rows_that_several_queries_read_are_counted_once() -> None:
     meter = Meter("j", Tail(Place(AWAY)))
     queries = [Query(run="a").did(0, 10, 1), Query(run="b").did(0, 4, 1).did(1, 8, 1)]
@@ -259,14 +296,65 @@ def test_the_tail_is_told_by_the_broker_too(tmp_path: Path) -> None:
             mq.publish("e1", "d1", confirm=True)
             mq.publish("e1", "d2", confirm=True)
             positions = [record.position for record in mq.history()]
-        latest, seconds = tail.look(positions[1])
+        latest, lag, seconds = tail.look(positions[1])
         assert latest is not None
-        assert latest > positions[1]
+        assert lag == latest - positions[1] > 0
         assert seconds is not None
         assert 0 <= seconds < PATIENCE
-        assert tail.look(latest) == (latest, 0.0)
-        assert tail.look(None) == (latest, None)
-    assert tail.look(None) == (None, None)
+        assert tail.look(latest) == (latest, 0, 0.0)
+        assert tail.look(None) == (latest, None, None)
+    assert tail.look(None) == (None, None, None)
+
+
+@pytest.mark.parametrize("through_the_broker", [False, True])
+def test_what_the_pipeline_itself_says_is_no_lag(tmp_path: Path, through_the_broker: bool) -> None:
+    """Nor are the lines that keep what became of queues. A real one is counted from its first event on."""
+    with broker(data=tmp_path, fsync="never") as running, mqks.connect(running.url) as mq:
+        tail = Tail(Place(running.url, data=None if through_the_broker else str(tmp_path)))
+        mq.publish("e1", "done", confirm=True)
+        done, lag, seconds = tail.look(0)
+        assert lag and seconds is not None
+        for _ in range(3):
+            for event in OWN:
+                mq.publish(event, "{}", confirm=True)
+            mq.rebind("q1", ["e1"])
+            mq.hold("archive", position=0, seconds=60)
+            latest, *lags = tail.look(done)
+            assert latest and done and latest > done
+            assert lags == [0, 0.0]
+        mq.publish("e1", "not done", confirm=True)
+        *_, last = mq.history()
+        for _ in range(3):
+            mq.publish(PROGRESS_EVENT, "{}", confirm=True)
+            now, lag, seconds = tail.look(done)
+            assert latest and now and lag and seconds
+            assert latest <= now - lag <= last.position
+        assert tail.look(now) == (now, 0, 0.0)
+        assert tail.look(done)[1:2] == (lag,)  # one that begins again has as much to do again
+
+
+def test_a_history_that_breaks_off_does_not_tell_that_there_is_no_lag() -> None:
+    """What was not read may be anything: it is looked at again."""
+    own = build_batch(dtid_floor(TIME), 0, b"m1 publish %s {}\n" % PROGRESS_EVENT.encode(), 0, 0)
+    others = build_batch(dtid_floor(TIME), len(own), b"m2 publish e1 d1\n", 0, 0)
+    latest = len(own) + len(others)
+    end = b"r ok --end %d\n" % latest
+    sent = [own, own + others[:50], own + b"r error no\n", own + others + end, end]
+
+    def serve() -> None:
+        for history in sent:
+            with server.accept()[0] as client, client.makefile("rb") as lines:
+                for answer in (b"hello ok pong\n", b"l ok --end %d\n" % latest, history):
+                    lines.readline()
+                    client.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        tail = Tail(Place(f"mqks://127.0.0.1:{server.getsockname()[1]}"))
+        lags = [tail.look(0)[1] for _ in sent]
+        serving.join()
+    assert lags == [None, None, None, len(others), 0]
 
 
 # ── lines and events ──

@@ -153,7 +153,19 @@ DISK = Situation(disk_free=50 * GB, disk_total=100 * GB)
             "warning",
             "Spark archive has got nowhere for 16 s.",
         ),
+        (
+            Situation(jobs=[JobSample("archive", "running", 91, 91, since_start=True)]),
+            "stalled",
+            "warning",
+            "Spark archive has said nothing since the start 91 s ago.",
+        ),
         (Situation(jobs=[JobSample("stats", "failed", 100, 0)]), "stalled", "warning", "Spark stats has failed."),
+        (
+            Situation(jobs=[JobSample("s", "failed", 1, 0, since_start=True)]),
+            "stalled",
+            "warning",
+            "Spark s has failed.",
+        ),
     ],
 )
 def test_found_elsewhere(now: Situation, kind: str, level: str, text: str) -> None:
@@ -170,6 +182,7 @@ def test_found_elsewhere(now: Situation, kind: str, level: str, text: str) -> No
         Situation(memory=90, max_memory=100),
         Situation(deaf=[DeafClient("a", 2.9, 1)]),
         Situation(jobs=[JobSample("archive", "running", 9.0, 15.0), JobSample("replay", "stopped", 1000, 1000)]),
+        Situation(jobs=[JobSample("archive", "running", 90, 90, since_start=True)]),  # Spark takes its time to start
     ],
 )
 def test_nothing_to_find_elsewhere(now: Situation) -> None:
@@ -177,11 +190,12 @@ def test_nothing_to_find_elsewhere(now: Situation) -> None:
 
 
 def test_each_limit_can_be_another() -> None:
-    never = Limits(1e9, 10**9, 1e9, 1e9, 1e9, 0.0, 0.0, 1e9, 1e9, 2.0)
+    never = Limits(1e9, 10**9, 1e9, 1e9, 1e9, 0.0, 0.0, 1e9, 1e9, 1e9, 2.0)
     sample = MAIL._replace(**GROWING, alone=180, retrying=12, slow=[SLOW])
     assert about_queue(sample, never) == []
     full = DISK._replace(disk_free=1, days_left=0.1, memory=99, max_memory=100)
-    silent = full._replace(deaf=[DeafClient("a", 99, 1)], jobs=[JobSample("archive", "running", 99, 99)])
+    jobs = [JobSample("archive", "running", 99, 99), JobSample("stats", "running", 99, 99, since_start=True)]
+    silent = full._replace(deaf=[DeafClient("a", 99, 1)], jobs=jobs)
     assert about_all(silent, never) == []
 
 
@@ -198,6 +212,8 @@ def test_all_is_well() -> None:
     assert sentence(queues=0) == "No queues yet."
     jobs = (JobSample("archive", "running", 1, 0, 2.5), JobSample("stats", "running", 1, 0, 0.2))
     assert sentence(jobs=jobs) == ("All 14 queues keeping up. Spark archive is 2 s behind. Spark stats is up to date.")
+    unheard = JobSample("archive", "running", 5, 5, 2.5, since_start=True)
+    assert sentence(jobs=(unheard,)) == "All 14 queues keeping up. Spark archive has not been heard since the start."
     assert sentence(durability="memory") == "All 14 queues keeping up. Messages are in memory only."
 
 

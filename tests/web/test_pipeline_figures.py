@@ -72,9 +72,23 @@ def test_a_job_without_a_stream_has_no_position() -> None:
 def test_silence_counts_from_the_last_word_but_not_from_before_the_broker_began() -> None:
     pipeline = Pipeline(began=NOW)
     pipeline.take(PROGRESS, progress(), NOW - 500)
-    assert pipeline.jobs.samples(NOW + 3)[0].silent == 3
+    [sample] = pipeline.jobs.samples(NOW + 3)
+    assert (sample.silent, sample.stuck, sample.since_start) == (3, 3, True)
     pipeline.take(PROGRESS, progress(), NOW + 5)
-    assert pipeline.jobs.samples(NOW + 7)[0].silent == 2
+    [sample] = pipeline.jobs.samples(NOW + 7)
+    assert (sample.silent, sample.stuck, sample.since_start) == (2, 2, False)  # it begins where it was
+
+
+def test_a_job_that_ran_before_the_broker_began_has_its_time_to_start() -> None:
+    stage = Stage()
+    stage.figures._pipeline.take(PROGRESS, progress(), BEGAN - 100)
+    stage.wait(60)
+    assert stage.phrases["job"] == "Spark archive has not been heard since the start."
+    stage.say(stage.connect(), b"m1 publish mqks.pipeline.progress " + progress())
+    stage.wait()
+    assert stage.phrases["job"] == "Spark archive is 2 s behind."
+    stage.wait(10)
+    assert stage.phrases["stalled"] == "Spark archive has said nothing for 10 s."
 
 
 def test_a_job_is_stuck_while_its_position_stays_though_there_is_more() -> None:

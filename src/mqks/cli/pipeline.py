@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqks.cli.command import Bar, Command, Table, add_conf, event, name, place_in_utc, queue, seconds, some
+from mqks.cli.command import Bar, Command, Table, add_conf, by_ctrl_c, event, name, place_in_utc, queue, seconds, some
 from mqks.cli.connection import access_of, add_url
 from mqks.cli.output import complain
 from mqks.pipeline.place import LAKE, Place
@@ -125,18 +126,42 @@ def spark_for(args: Namespace) -> Iterator[SparkSession]:
     from mqks.pipeline.session import session
     from mqks.pipeline.sql import plainly
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was begun is cleaned up
     bar = Bar(sys.stderr)
     bar.say("starting Spark …")
-    with plainly():
+    with plainly(), ended_with_us():
         try:
             spark = session(args.master, **dict(args.conf))
         finally:
             bar.end()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # pyspark's own talks to Spark amid another talk
         try:
             yield spark
         finally:
-            spark.stop()
+            if not by_ctrl_c(sys.exception()):
+                spark.stop()
+
+
+@contextmanager
+def ended_with_us() -> Iterator[None]:
+    """Spark's process. After Ctrl-C no more is said to it, which may be busy, and no more is heard of it."""
+    from mqks.pipeline import process
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was begun is cleaned up
+    logging.getLogger().addFilter(is_not_of_py4j)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    except BaseException as error:
+        if by_ctrl_c(error):
+            process.hush()
+        raise
+    finally:
+        process.kill()
+
+
+def is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """It logs each call that is interrupted, with its stack."""
+    return "py4j" not in Path(record.pathname).parts
 
 
 def watched(args: Namespace, start: Callable[[SparkSession, Place], list[Job]]) -> int:

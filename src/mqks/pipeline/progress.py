@@ -1,7 +1,7 @@
 """How far a job is: its figures, a line for people, an event for everyone else.
 
 The figures come from Spark's progress of each query and from the end of the journal: how many positions the job is
-behind, and how old the oldest event is that it has not done yet.
+behind, and how old the oldest event is that it has not done yet. What the pipeline itself publishes is not counted.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
@@ -19,10 +19,11 @@ from mqks.client.address import find_address
 from mqks.client.errors import MqksError
 from mqks.client.reaching import connected
 from mqks.journal.errors import JournalError
-from mqks.journal.format import HEADER_SIZE, parse_header, time_of
-from mqks.journal.reader import Reader
+from mqks.journal.format import HEADER_SIZE, parse_header
+from mqks.journal.messages import parse_message
+from mqks.journal.reader import Batch, Reader
 from mqks.pipeline.contact import Contact
-from mqks.pipeline.place import PROGRESS_EVENT, Place
+from mqks.pipeline.place import OWN, PROGRESS_EVENT, Place
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -41,8 +42,8 @@ class Figures:
     rows_per_second: float  # of the last batch
     position: int | None  # all before it is done
     latest: int | None  # the end of the journal
-    lag_positions: int | None
-    lag_seconds: float | None  # age of the oldest event that is not done
+    lag_positions: int | None  # from the oldest event on that is not done, and that others published
+    lag_seconds: float | None  # its age
     time: str
 
     @property
@@ -69,41 +70,71 @@ def now() -> str:
 
 
 class Tail:
-    """The end of the journal, from its folder or from the broker. What cannot be told now is None."""
+    """How much of the journal is left to do, from its folder or from the broker. What cannot be told now is None.
+
+    It begins with the first event that others published: what the pipeline itself says is no work, else telling of a
+    job would keep it busy for ever.
+    """
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._reader: Reader | None = None
+        self._asked = self._passed = 0  # from the position that was asked for up to there, only the pipeline speaks
 
-    def look(self, position: int | None) -> tuple[int | None, float | None]:
-        """The latest position, and how old the first event from `position` on is, in seconds; 0 if there is none."""
+    def look(self, position: int | None) -> tuple[int | None, int | None, float | None]:
+        """The latest position; how many positions are left for who has done all before this one; how old, in seconds,
+        the first event there is. 0 if there is none."""
         try:
-            latest, told = self._folder(position) if self._place.data else self._broker(position)
+            latest, first = self._folder(position) if self._place.data else self._broker(position)
         except (OSError, MqksError, JournalError, ValueError):  # not there yet, away, or its end is just being written
-            return None, None
-        if position is None or position >= latest:
-            return latest, None if position is None else 0.0
-        return latest, None if told is None else max((datetime.now(UTC) - told).total_seconds(), 0.0)
+            return None, None, None
+        if position is None:
+            return latest, None, None
+        if first is None:
+            return latest, 0, 0.0
+        return (
+            latest,
+            latest - max(first.position, position),
+            max((datetime.now(UTC) - first.time).total_seconds(), 0.0),
+        )
 
-    def _folder(self, position: int | None) -> tuple[int, datetime | None]:
+    def _folder(self, position: int | None) -> tuple[int, Batch | None]:
         if self._reader is None:
             self._reader = Reader(str(self._place.data))
         latest = self._reader.latest
-        if position is None or position >= latest:
-            return latest, None
-        return latest, next((batch.time for batch in self._reader.batches(position)), None)
+        return latest, self._first(position, latest, self._reader.batches)
 
-    def _broker(self, position: int | None) -> tuple[int, datetime | None]:
+    def _broker(self, position: int | None) -> tuple[int, Batch | None]:
         """A connection of its own: a broker that is away must not be waited for, and raw history asks for one."""
         with connected(find_address(self._place.broker), Access().found(), ANSWER, within=ANSWER) as connection:
             file = connection.makefile("rb")
             connection.sendall(b"l history latest --to=earliest\n")
             latest = int(file.readline().removeprefix(b"l ok --end "))
-            if position is None or position >= latest:
-                return latest, None
-            connection.sendall(b"r history %d --to=%d --raw\n" % (position, position + 1))
-            header = parse_header(file.readline(HEADER_SIZE))
-            return latest, header and time_of(header.dtid)
+
+            def batches(start: int, stop: int) -> Iterator[Batch]:
+                connection.sendall(b"r history %d --to=%d --raw\n" % (start, stop))
+                while header := parse_header(line := file.readline(HEADER_SIZE)):
+                    raw = line + file.read(header.end - header.position - HEADER_SIZE)
+                    yield Batch(header.position, header.end, header.dtid, header.count, raw)
+                if not line.startswith(b"r ok --end "):
+                    raise ConnectionError(f"history ended with {line!r}")
+
+            return latest, self._first(position, latest, batches)
+
+    def _first(self, position: int | None, latest: int, batches: Callable[[int, int], Iterator[Batch]]) -> Batch | None:
+        """The first that has more than what the pipeline says. None is looked at a second time in vain."""
+        if position is None:
+            return None
+        start = max(position, self._passed if position >= self._asked else 0)
+        found = next((batch for batch in batches(start, latest) if has_others(batch)), None) if start < latest else None
+        self._asked, self._passed = position, latest if found is None else found.position
+        return found
+
+
+def has_others(batch: Batch) -> bool:
+    """Is there an event that the pipeline did not publish itself?"""
+    messages = (parse_message(line, batch.position, batch.time) for line in batch.lines.split(b"\n"))
+    return any(message is not None and message.event.decode(errors="replace") not in OWN for message in messages)
 
 
 class Meter:
@@ -112,7 +143,7 @@ class Meter:
     def __init__(self, job: str, tail: Tail) -> None:
         self._job = job
         self._tail = tail
-        self._seen: dict[str, int] = {}  # run of a query → the last batch counted
+        self._seen: dict[str, int] = {}  # run of a query → the last batch that need not be counted any more
         self._rows: dict[int, int] = {}  # of each query; all of a job read the same
         self.batch: int | None = None
         self._position: int | None = None
@@ -122,8 +153,7 @@ class Meter:
         if last:
             self.batch = max(progress["batchId"] for progress in last)
             self._position = min(positions(last), default=self._position)
-        latest, seconds = self._tail.look(self._position)
-        lag = None if latest is None or self._position is None else max(latest - self._position, 0)
+        latest, lag, seconds = self._tail.look(self._position)
         speeds = [progress["processedRowsPerSecond"] for progress in last] if state == "running" else []
         return Figures(
             job=self._job,
@@ -143,14 +173,16 @@ class Meter:
         told = query.lastProgress
         if told is None:
             return None
-        run, last = str(query.runId), json.loads(told.json)
+        run, new = str(query.runId), [json.loads(told.json)]
         seen = self._seen.get(run, -1)
-        missed = last["batchId"] > seen + 1  # several since the last look
-        new = [json.loads(one.json) for one in query.recentProgress] if missed else [last]
+        if new[-1]["batchId"] > seen + 1:  # several since the last look
+            new = [json.loads(one.json) for one in query.recentProgress]
+        last = dict(new[-1])
         rows = sum(one["numInputRows"] for one in new if one["batchId"] > seen)
         self._rows[number] = self._rows.get(number, 0) + rows
-        self._seen[run] = max(last["batchId"] if last["numInputRows"] else seen, seen)
-        return dict(last)
+        # One of no rows may be told before it has begun, and again with its rows. All before it are done.
+        self._seen[run] = max(last["batchId"] if last["numInputRows"] else last["batchId"] - 1, seen)
+        return last
 
 
 def positions(progresses: Iterable[dict[str, Any]]) -> Iterable[int]:

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mqks.pipeline import process
 from mqks.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -78,12 +79,14 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     scratch = Path(tempfile.mkdtemp(prefix="mqks-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     log = Path(__file__).with_name("log4j2.properties").as_uri()
-    java_options = f"-Dlog4j2.configurationFile={log} {conf.get('spark.driver.extraJavaOptions', '')}"
+    # What it keeps on disk, it keeps in there: so that nothing is left of one that is killed.
+    ours = f'-Dlog4j2.configurationFile={log} "-Djava.io.tmpdir={scratch}"'
+    java_options = f"{ours} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
     warehouse = (scratch / "warehouse").as_uri()  # else Spark makes one where it is started
-    ours = {"spark.sql.warehouse.dir": warehouse, **conf, "spark.driver.extraJavaOptions": java_options.strip()}
-    for name, value in {**CONF, **ours}.items():
+    given = {"spark.sql.warehouse.dir": warehouse, **conf, "spark.driver.extraJavaOptions": java_options}
+    for name, value in {**CONF, **given}.items():
         builder = builder.config(name, value)
-    with java_at(java_home(java, scratch, local)):
+    with java_at(java_home(java, scratch, local)), process.known():
         return builder.getOrCreate()
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from mqks.pipeline import process
 from mqks.pipeline.errors import PipelineError
 from mqks.pipeline.progress import Lines, Meter, Publishing, Tail
 
@@ -261,7 +262,12 @@ def taking_signals(stopping: threading.Event) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    taken = {one: signal.signal(one, lambda *_: stopping.set()) for one in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(*_: object) -> None:
+        process.hush()  # it tells of each thing that is interrupted
+        stopping.set()
+
+    taken = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -27,6 +27,7 @@ class Limits:
     disk_share: float = 0.05  # of the disk, left
     disk_days: float = 1.0
     silent: float = 9.0  # a job says nothing; it speaks every 5 seconds
+    starting: float = 90.0  # a job of before the broker's start says nothing; Spark takes its time, too
     stuck: float = 15.0  # a job has something to do and gets nowhere
     memory: float = 0.9  # of what may be used
 
@@ -163,6 +164,7 @@ class JobSample(NamedTuple):
     silent: float  # seconds since it spoke
     stuck: float  # seconds for which it has had something to do and got nowhere
     lag_seconds: float | None = None
+    since_start: bool = False  # of the broker: it spoke only before
 
     @property
     def key(self) -> str:
@@ -249,6 +251,8 @@ def _stalled(job: JobSample, limits: Limits) -> str | None:
         return "has failed"
     if job.state != "running":
         return None
+    if job.since_start:
+        return f"has said nothing since the start {duration(job.silent)} ago" if job.silent > limits.starting else None
     if job.silent > limits.silent:
         return f"has said nothing for {duration(job.silent)}"
     if job.stuck > limits.stuck:

@@ -136,10 +136,12 @@ def _jobs(found: Iterable[Found], jobs: Iterable[JobSample]) -> Iterable[Phrase]
     stalled = {one.subject for one in found if one.kind == "stalled"}
     for job in jobs:
         if job.state == "running" and job.key not in stalled:
-            yield _phrase(f"Spark {shown(job.job)} {_is(job.lag_seconds)}.", "#/pipeline", OK, "job")
+            yield _phrase(f"Spark {shown(job.job)} {_is(job)}.", "#/pipeline", OK, "job")
 
 
-def _is(lag: float | None) -> str:
-    if lag is None:
+def _is(job: JobSample) -> str:
+    if job.since_start:
+        return "has not been heard since the start"
+    if job.lag_seconds is None:
         return "runs"
-    return "is up to date" if lag < 1 else f"is {duration(lag)} behind"
+    return "is up to date" if job.lag_seconds < 1 else f"is {duration(job.lag_seconds)} behind"

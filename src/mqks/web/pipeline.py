@@ -117,7 +117,8 @@ class Jobs:
             "time": _text(told, "time"),
         }
         position = job.told["position"]
-        if position != job.position or not job.told["lag_positions"] or state != "running":
+        is_first = job.said < self._began  # it may begin where it was
+        if is_first or position != job.position or not job.told["lag_positions"] or state != "running":
             job.moved = time
         job.said, job.position = time, position
 
@@ -140,6 +141,7 @@ class Jobs:
                 silent=max(now - max(job.said, self._began), 0.0),
                 stuck=max(now - max(job.moved, self._began), 0.0),
                 lag_seconds=job.told["lag_seconds"],
+                since_start=job.said < self._began,
             )
             for name, job in sorted(self._jobs.items())
         ]
