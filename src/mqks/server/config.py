@@ -375,9 +375,9 @@ OF_OTHERS = {
 # ---- The places that options come from
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:
+def unknown(what: str, name: str, known: Iterable[str], program: str = "mqksd") -> ConfigError:
     near = difflib.get_close_matches(name, known, 1, cutoff=0.8)
-    advice = f"did you mean {near[0]}?" if near else "remove it, or see mqksd --help for all there are"
+    advice = f"did you mean {near[0]}?" if near else f"remove it, or see {program} --help for all there are"
     return ConfigError(f"unknown {what} {name!r}; {advice}")
 
 
