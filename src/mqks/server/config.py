@@ -55,12 +55,15 @@ def show_size(size: int) -> str:
 
 
 def size(at_least: int, at_most: int) -> Kind:
+    example = max(at_least, 64 << 10)
+
     def parse(text: str) -> int:
         if match := SIZE.fullmatch(text):
             value = int(match[1]) * UNITS[(match[2] or "").upper()]
             if at_least <= value <= at_most:
                 return value
-        raise ValueError(f"give a size from {show_size(at_least)} to {show_size(at_most)}, such as 65536 or 64K")
+        span = f"from {show_size(at_least)} to {show_size(at_most)}"
+        raise ValueError(f"give a size {span}, such as {example} or {show_size(example)}")
 
     return Kind("SIZE", parse, show_size, toml=int)
 
