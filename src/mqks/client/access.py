@@ -110,7 +110,9 @@ def _told(name: str, path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
+        import ssl  # which is loaded by now
+
         reason = getattr(error, "strerror", None) or error
-        if hasattr(error, "library"):  # of OpenSSL
+        if isinstance(error, ssl.SSLError):
             reason = UNUSABLE.get(error.reason) or error.reason.lower().replace("_", " ")
         raise TlsFailed(f"{name} {os.fspath(path)} cannot be used: {reason}") from None
