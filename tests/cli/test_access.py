@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import mqks
 from mqks import testing
 from mqks.cli import checks, up
 from mqks.cli.case import Case
@@ -19,6 +20,9 @@ from mqks.server.config import Config
 from mqks.server.tokens import Hash, new_token
 from tests.certificates import Authority
 from tests.cli.conftest import Cli
+from tests.cli.running import ended, started
+from tests.tokens import ALL, auth_file
+from tests.tokens import token as secret
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +121,27 @@ def test_one_who_may_rebind_but_not_see(token: str, tmp_path: Path, cli: Cli) ->
     with testing.broker(auth_file=tmp_path / "auth.toml") as broker:
         said = cli("rebind", "q", "--url", broker.url, "--token-file", str(tmp_path / "token.txt"))
     assert said.out == "q is rebound; this token may not see to what\n", said.err
+
+
+@pytest.mark.parametrize("command", [["sub", "q1"], ["tail", "--from=earliest"]], ids=lambda words: words[0])
+def test_a_token_that_is_revoked_meanwhile_ends_the_command(command: list[str], tmp_path: Path) -> None:
+    """A library goes on trying; whoever has typed a command wants to hear of it."""
+    tokens = auth_file(tmp_path, worker=ALL, boss=ALL)
+    with testing.broker(data=tmp_path / "data", auth_file=tokens) as broker:
+        with mqks.Client(broker.url, token=secret("boss")) as mq:
+            mq.rebind("q1", ["e1"])
+            mq.publish("e1", "d1", confirm=True)
+        environment = {**os.environ, "MQKS_TOKEN": secret("worker"), "MQKS_URL": broker.url}
+        with started(*command, env=environment) as process:
+            assert process.stdout
+            assert process.stdout.readline().endswith(b" e1 d1\n")
+            auth_file(tmp_path, boss=ALL)
+            broker.reload()
+            said = ended(process)
+    assert (said.code, said.out) == (1, "")
+    lost, why = said.err.splitlines()
+    assert lost.endswith("lost, reconnecting")
+    assert why.startswith("mqks: the broker does not let in who shows the token worker.…: error ")
 
 
 def test_the_pipeline_hands_it_on(
