@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -41,6 +42,8 @@ OF_MQKS = {
     "--queues",
     "--events",
     "--all",
+    "--url",
+    "--ca",
 }
 STOP = "sudo systemctl stop mqksd.socket mqksd-http.socket mqksd.service"
 
@@ -149,8 +152,8 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
-def run(*command: str) -> None:
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100)
+def run(*command: str, folder: Path | None = None) -> None:
+    done = subprocess.run(command, env=environment(), cwd=folder, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -277,6 +280,27 @@ def test_a_backup_of_a_broker_with_tokens_and_tls(tmp_path: Path) -> None:
         assert stranger.returncode == 1 and "has no token" in stranger.stderr
         known = back_up(data, copy, broker.url, MQKS_CA=str(ours.file), MQKS_TOKEN=made.stdout.strip())
         assert known.returncode == 0, known.stdout + known.stderr
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_the_certificate_of_the_page_is_taken_by_broker_and_clients(tmp_path: Path) -> None:
+    tls = section("TLS")
+    (make,) = re.findall(r"^    (openssl req (?:.*\\\n)*.*)$", tls, re.MULTILINE)
+    (start,) = re.findall(r"^    (mqksd .*)$", tls, re.MULTILINE)
+    (ask,) = re.findall(r"^    (mqks ping .*)$", tls, re.MULTILINE)
+    run("sh", "-c", make, folder=tmp_path)
+    config = Config.load(start.split()[1:], {})
+    assert config.tls_cert and config.tls_key
+    with testing.broker(tls_cert=tmp_path / config.tls_cert, tls_key=tmp_path / config.tls_key) as broker:
+        run(*ask.replace("mqkss://localhost", f"mqkss://localhost:{broker.port}").split(), folder=tmp_path)
+
+
+def test_pages_name_the_certificate_alike() -> None:
+    for page in [ROOT / "README.md", *DOCS.glob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        given = re.findall(r"--tls-(?:cert|key)[= ]([\w/]+\.\w+)", text)
+        assert set(given) <= {"broker.pem", "broker.key"}, page
+        assert not given or "#tls" in text, page
 
 
 def test_a_hold_that_was_forgotten_is_ended(tmp_path: Path) -> None:

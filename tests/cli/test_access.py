@@ -8,17 +8,21 @@ from pathlib import Path
 
 import pytest
 
+import mqks
 from mqks import testing
-from mqks.cli import up
+from mqks.cli import checks, up
 from mqks.cli.case import Case
 from mqks.cli.pipeline import add_stats, place_of
 from mqks.cli.security_checks import tls, tokens
 from mqks.cli.up import url_of
-from mqks.client.access import ENVIRONMENT
+from mqks.client.access import ENVIRONMENT, Access
 from mqks.server.config import Config
 from mqks.server.tokens import Hash, new_token
 from tests.certificates import Authority
 from tests.cli.conftest import Cli
+from tests.cli.running import ended, started
+from tests.tokens import ALL, auth_file
+from tests.tokens import token as secret
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +123,27 @@ def test_one_who_may_rebind_but_not_see(token: str, tmp_path: Path, cli: Cli) ->
     assert said.out == "q is rebound; this token may not see to what\n", said.err
 
 
+@pytest.mark.parametrize("command", [["sub", "q1"], ["tail", "--from=earliest"]], ids=lambda words: words[0])
+def test_a_token_that_is_revoked_meanwhile_ends_the_command(command: list[str], tmp_path: Path) -> None:
+    """A library goes on trying; whoever has typed a command wants to hear of it."""
+    tokens = auth_file(tmp_path, worker=ALL, boss=ALL)
+    with testing.broker(data=tmp_path / "data", auth_file=tokens) as broker:
+        with mqks.Client(broker.url, token=secret("boss")) as mq:
+            mq.rebind("q1", ["e1"])
+            mq.publish("e1", "d1", confirm=True)
+        environment = {**os.environ, "MQKS_TOKEN": secret("worker"), "MQKS_URL": broker.url}
+        with started(*command, env=environment) as process:
+            assert process.stdout
+            assert process.stdout.readline().endswith(b" e1 d1\n")
+            auth_file(tmp_path, boss=ALL)
+            broker.reload()
+            said = ended(process)
+    assert (said.code, said.out) == (1, "")
+    lost, why = said.err.splitlines()
+    assert lost.endswith("lost, reconnecting")
+    assert why.startswith("mqks: the broker does not let in who shows the token worker.…: error ")
+
+
 def test_the_pipeline_hands_it_on(
     token: str, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +177,7 @@ def test_up_reaches_it_by_another_name_if_told_so(monkeypatch: pytest.MonkeyPatc
 
 
 def test_doctor_looks_at_the_certificate(authority: Authority, tmp_path: Path) -> None:
-    assert tls(Case(Config())).text == "off, by this shell's settings: no --tls-cert"
+    assert tls(Case(Config())).text.startswith("this shell's settings have no --tls-cert: ")
     good = tls(Case(Config(tls_cert=authority.issue())))
     assert (good.level, good.text.startswith(f"{tmp_path / 'server.pem'} is valid for ")) == ("ok", True)
     cert, key = authority.issue_apart("apart")
@@ -179,10 +204,32 @@ def test_doctor_says_what_is_wrong_with_it(authority: Authority, tmp_path: Path)
     assert (seen.level, seen.advice) == ("warn", f"chmod g-w,o= {shared}")
 
 
+def test_doctor_looks_at_what_the_broker_itself_shows(authority: Authority, cli: Cli) -> None:
+    """A shell that knows nothing of the broker's files: by its port."""
+    cert, now = authority.issue(), datetime.now(UTC)
+    for days, level, text in ((300, "ok", "is valid for 300 days"), (10, "warn", "is valid for 10 days")):
+        authority.issue(ends=now + timedelta(days=days, hours=1))
+        with testing.broker(tls_cert=cert) as broker:
+            (found,) = cli("doctor", "tls", "--json", "--url", broker.url, f"--ca={authority.file}").json
+        assert (found["level"], found["text"]) == (level, f"the certificate of {broker.url} {text}")
+    authority.issue(ends=now - timedelta(days=1))
+    with testing.broker(tls_cert=cert) as broker:
+        said = cli("doctor", "tls", "broker", "--json", "--url", broker.url, f"--ca={authority.file}")
+    assert said.code == 1
+    for found in said.json:
+        assert (found["level"], "certificate has expired; renew its certificate" in found["text"]) == ("bad", True)
+
+
+def test_doctor_looks_at_the_certificate_of_a_broker_that_is_not_there(cli: Cli, unused_port: int) -> None:
+    (found,) = cli("doctor", "tls", "--json", "--url", f"mqkss://127.0.0.1:{unused_port}").json
+    assert (found["level"], found["advice"]) == ("warn", "see `broker`")
+
+
 @pytest.mark.usefixtures("token")
 def test_doctor_looks_at_the_tokens(tmp_path: Path) -> None:
     path = tmp_path / "auth.toml"
-    assert tokens(Case(Config())).level == "ok"
+    assert (found := tokens(Case(Config()))).level == "ok"
+    assert found.text.startswith("this shell's settings have no --auth-file: a broker that is started with them ")
     assert tokens(Case(Config(insecure=True))).level == "warn"
     assert tokens(Case(Config(auth_file=path))).level == "ok"
     path.chmod(0o640)  # as root:mqks has it
@@ -213,9 +260,29 @@ def test_doctor_does_not_take_a_broker_that_is_not_trusted_for_none(
         assert broker.http_url
         monkeypatch.setenv("MQKS_HTTP_PORT", broker.http_url.rstrip("/").rpartition(":")[2])
         by_wire, by_http = cli("doctor", "broker", "http", "--json", "--url", broker.url).json
-    assert (by_wire["level"], "token" in by_wire["advice"]) == ("warn", False)
+    assert (by_wire["level"], "token" in by_wire["advice"]) == ("bad", False)
     assert "cannot trust" in by_wire["text"]
     assert (by_http["level"], by_http["advice"]) == ("warn", "see `broker`")
+
+
+def test_doctor_by_an_address_that_clients_do_not_use(authority: Authority) -> None:
+    """Nobody has named the broker: that 127.0.0.1 is not in its certificate is nothing bad."""
+    with testing.broker(tls_cert=authority.issue("server.pem", "broker.example.org")) as broker:
+        found = checks.broker(Case(Config(tls_cert=authority.file, port=broker.port), access=Access(ca=authority.file)))
+    assert (found.level, "--url" in found.advice) == ("warn", True)
+
+
+def test_doctor_asks_for_http_where_it_may_be_another_brokers(
+    authority: Authority, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with testing.broker(tls_cert=authority.issue()) as asked, testing.broker(http=True) as other:
+        assert other.http_url
+        monkeypatch.setenv("MQKS_HTTP_PORT", other.http_url.rstrip("/").rpartition(":")[2])
+        (found,) = cli("doctor", "http", "--json", "--url", asked.url, f"--ca={authority.file}").json
+    assert found["level"] == "warn"
+    asked_there = other.http_url.replace("http:", "https:")
+    assert found["text"] == f"{asked_there}/ does not speak TLS: it may be another's"
+    assert "MQKS_HTTP_PORT" in found["advice"]
 
 
 def test_doctor_warns_of_a_token_that_others_could_read(token: str, tmp_path: Path, cli: Cli) -> None:

@@ -266,8 +266,18 @@ def test_http_of_a_broker_that_was_asked_for_and_does_not_answer(cli: Cli, unuse
     assert "a broker runs" not in said.out and "none answers at http://127.0.0.1:0/ → see `broker`" in said.out
 
 
+def test_http_of_another_broker(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    with testing.broker() as asked, testing.broker(http=True) as other:
+        assert other.http_url
+        monkeypatch.setenv("MQKS_HTTP_PORT", other.http_url.rstrip("/").rpartition(":")[2])
+        (found,) = cli("doctor", "http", "--json", "--url", asked.url).json
+    assert found["level"] == "warn"
+    assert f"says that its broker is at 127.0.0.1:{other.port}: it may not be that of {asked.url}" in found["text"]
+    assert "MQKS_HTTP_PORT" in found["advice"]
+
+
 def test_no_http(tmp_path: Path) -> None:
-    assert checks.http_side(case(tmp_path, http=False)).text == "off: --no-http"
+    assert checks.http_side(case(tmp_path, http=False)).text == "off, by this shell's settings: --no-http"
 
 
 # ── the system ──

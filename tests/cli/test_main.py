@@ -43,11 +43,30 @@ def test_each_command_has_help_with_an_example(cli: Cli, path: tuple[str, ...]) 
 
 def test_version_and_what_is_no_command(cli: Cli) -> None:
     assert re.fullmatch(r"mqks \d+\.\d+.*\n", cli("--version").out)
-    for arguments, path in ((["pubb"], "mqks"), (["journal", "purr\x1b"], "mqks journal"), (["--urls=x"], "mqks")):
+    for arguments, advice in (
+        (["pubb"], "did you mean pub?"),
+        (["journal", "ver\x1bify"], "did you mean verify?"),
+        (["--urls=x"], "remove it, or see mqks --help for all there are"),
+        (["token", "--urls=x"], "remove it, or see mqks token --help for all there are"),
+    ):
         said = cli(*arguments)
-        assert (said.code, said.out) == (2, "")
-        assert said.err.startswith(f"usage: {path} COMMAND …\nmqks: there is no command ")
+        assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+        assert said.err.startswith("mqks: unknown command '") and said.err.endswith(f"'; {advice}\n")
         assert "\x1b" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pub", "--onse", "hello", "x"], "unknown argument '--onse'; did you mean --once?"),
+        (["sub", "q1", "--cuont=1"], "unknown argument '--cuont'; did you mean --count?"),
+        (["ping", "x", "y"], "unknown argument 'y'; remove it, or see mqks ping --help for all there are"),
+        (["pub"], "the following arguments are required: EVENT; see mqks pub --help"),
+    ],
+)
+def test_wrong_arguments_are_one_line(cli: Cli, words: list[str], said: str) -> None:
+    found = cli(*words)
+    assert (found.code, found.out, found.err) == (2, "", f"mqks: {said}\n")
 
 
 @pytest.mark.parametrize("command", CONNECTING)

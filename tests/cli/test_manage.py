@@ -97,4 +97,4 @@ def test_a_refusal_is_one_line_with_its_id(cli: Cli, broker: RunningBroker) -> N
 def test_wrong_arguments(cli: Cli, arguments: list[str]) -> None:
     said = cli(*arguments)
     assert said.code == 2
-    assert said.err.startswith(f"usage: mqks {arguments[0]} ")
+    assert said.err.endswith(f"; see mqks {arguments[0]} --help\n") and said.err.count("\n") == 1

@@ -166,8 +166,8 @@ def test_lines_from_a_terminal(q1: Connection) -> None:
         (["e1", "d1", "--rate=fast"], "not a rate"),
         (["e1", "d1", "--rate=0"], "not a rate"),
         (["e1", "d1", "--once", "--no-confirm"], "--once is always confirmed"),
-        (["e1", "d1", "d2"], "unrecognized arguments: d2"),
-        (["e1", "--", "d1", "--d2"], "unrecognized arguments: --d2"),
+        (["e1", "d1", "d2"], "unknown argument 'd2'"),
+        (["e1", "--", "d1", "--d2"], "unknown argument '--d2'"),
         ([], "required: EVENT"),
     ],
 )

@@ -105,7 +105,7 @@ def test_the_broker_takes_its_flags(up: Up, tmp_path: Path) -> None:
     [
         (["--max-line=0"], 2, "max-line"),
         (["--port=0"], 2, "a --port that the pipeline can be told"),
-        (["--colour=red"], 2, "unrecognized arguments: --colour=red"),
+        (["--colour=red"], 2, "unknown argument '--colour'"),
         (["--port={taken}"], 1, "is in use"),
     ],
 )

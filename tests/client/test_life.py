@@ -14,6 +14,7 @@ import pytest
 
 import mqks
 from mqks.client import session
+from mqks.client.blocking_stream import Stream
 from mqks.client.liveness import is_held_back
 from mqks.testing import Broker, broker
 from tests.client.both import until
@@ -356,6 +357,19 @@ def test_a_loop_that_is_left_leaves_no_consumer_behind(running: Broker) -> None:
                 assert message.data == str(turn)
                 assert message.ack(confirm=True)
                 break
+
+
+def test_ctrl_c_while_a_loop_waits_is_shown_alone(running: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A traceback has nothing before it, of a list that was empty."""
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with mqks.connect(running.url) as mq, mq.consume("q") as consumer:
+        monkeypatch.setattr(Stream, "more", interrupted)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            next(consumer)
+    assert caught.value.__context__ is None
 
 
 def test_dropped_messages_are_said(running: Broker, open_mq: Open, caplog: pytest.LogCaptureFixture) -> None:

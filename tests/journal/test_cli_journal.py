@@ -124,7 +124,6 @@ def test_cat_cannot_drive_a_terminal(tmp_path: Path, flag: str) -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        [],
         ["cat", "--from=yesterday"],
         ["cat", "--limit=-1"],
         ["cat", "--raw", "--json"],
@@ -136,7 +135,13 @@ def test_cat_cannot_drive_a_terminal(tmp_path: Path, flag: str) -> None:
 def test_wrong_arguments(capfd: pytest.CaptureFixture[str], args: list[str]) -> None:
     code, out, err = run(capfd, *args)
     assert (code, out) == (2, [])
-    assert "usage: mqks" in err
+    assert "see mqks journal" in err and err.count("\n") == 1
+
+
+def test_without_arguments_it_shows_its_help(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capfd)
+    assert (code, out) == (2, [])
+    assert err.startswith("usage: mqks journal COMMAND")
 
 
 @pytest.mark.usefixtures("made")

@@ -3,6 +3,8 @@
 import select
 from pathlib import Path
 
+import pytest
+
 from mqks.broker import Broker
 from mqks.journal import progress, segments
 from mqks.journal.disk import RealDisk
@@ -51,3 +53,15 @@ def test_lives_that_were_killed_leave_no_space_reserved() -> None:
         on_disk.start()
     available, capacity = on_disk.disk.space()
     assert capacity - available < 4 * (segments.AHEAD + progress.AHEAD) + (1 << 16), "that of this life, and messages"
+
+
+def test_a_start_without_a_checkpoint_is_warned_of_if_the_journal_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    """One that failed, on a port that was taken, leaves a journal without any: there is nothing to warn of."""
+    on_disk = OnDisk()
+    for requests, warnings in ((), 0), ((b"r1 rebind q1 e1", b"m1 publish e1 d1"), 1):
+        on_disk.say(on_disk.connect(), *requests)
+        on_disk.disk.crash(power_loss=False)
+        for name in on_disk.disk.content("progress"):
+            del on_disk.disk.entries[f"progress/{name}"]
+        on_disk.start()
+        assert [record.getMessage()[:22] for record in caplog.records] == ["there is no checkpoint"] * warnings

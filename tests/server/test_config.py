@@ -246,6 +246,7 @@ def toml_string(text: str) -> str:
 def test_bad_values_say_what_would_be_right() -> None:
     assert mistake("--port", "70000") == "--port: '70000' will not do; give a number from 0 to 65535"
     assert mistake("--max-line", "3") == "--max-line: '3' will not do; give a size from 64 to 1G, such as 65536 or 64K"
+    assert mistake("--max-memory", "1M").endswith("give a size from 4M to 1024T, such as 4194304 or 4M")
     assert "debug, info, warning, error" in mistake("--log-level", "loud")
     assert "90, 15m, 12h or 7d" in mistake("--retain-age", "a week")
     assert "interval=500" in mistake("--fsync", "often")

@@ -244,6 +244,10 @@ def test_address_of_another_machine(start: Start) -> None:
             PermissionError(errno.EACCES, "No", "f1"),
             "f1 may not be written by this user; choose another --data, or --memory",
         ),
+        (
+            FileNotFoundError(errno.ENOENT, "No", "/proc/x"),
+            "/proc/x could not be made; choose another --data, or --memory",
+        ),
         (OSError(errno.EIO, "No", "f1"), "cannot serve: [Errno 5] No: 'f1'"),
         (OSError("no number"), "cannot serve: no number"),
     ],

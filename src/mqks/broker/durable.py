@@ -99,8 +99,6 @@ class Durable(Operations):
         disk.lock()
         found = progress.find(disk)
         segments, index = Segments(disk), Index(disk)
-        if segments.starts and not found.checkpoint.number:
-            log.warning("there is no checkpoint: queues are made anew from the journal, and messages may come again")
         self._index = index
         self._restore_checkpoint(found.checkpoint, index, salvage)
         journaled = recover(
@@ -111,6 +109,8 @@ class Durable(Operations):
             self._say_progress(going_on),
             salvage,
         )
+        if journaled.lines and not found.checkpoint.number:
+            log.warning("there is no checkpoint: queues are made anew from the journal, and messages may come again")
         segments.make_safe(max(journaled.synced, found.checkpoint.position))
         logs = [f"{number:010d}.log" for number in found.logs]
         happened = progress.since(

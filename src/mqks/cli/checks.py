@@ -23,11 +23,14 @@ from mqks.cli.case import PATIENCE, Case, Finding, bad, bind, ok, warn
 from mqks.cli.command import show_duration, show_size
 from mqks.cli.disk_checks import disk, filesystem, folder, fsync, journal
 from mqks.cli.output import counted
-from mqks.cli.security_checks import tls, tokens
+from mqks.cli.security_checks import READ_OF_TLS, tls, tokens
+from mqks.client.address import find_address
 from mqks.client.errors import TlsFailed
+from mqks.client.hello import NO_TLS
 
 LEAST_CONNECTIONS = 100
 NEEDS_ADMIN = "show it a token that has `admin`"
+TELL_PORT = "set MQKS_HTTP_HOST and MQKS_HTTP_PORT as the broker has them"
 AHEAD = timedelta(seconds=5)
 NO_EARLIER = datetime(2026, 1, 1, tzinfo=UTC)  # than this program itself
 
@@ -143,9 +146,10 @@ def nobody(case: Case) -> Finding:
     if isinstance(case.answer, str):
         return warn(f"one is at {case.url}, but tells us nothing: {case.answer}", NEEDS_ADMIN)
     if isinstance(case.answer, TlsFailed):
-        return warn(
-            f"one is at {case.url}, but tells us nothing: {case.answer}", "clients have to do the same: docs/CLIENTS.md"
-        )
+        text = f"one is at {case.url}, but tells us nothing: {case.answer}"
+        if case.asked:
+            return bad(text, f"other clients meet the same: {READ_OF_TLS}")
+        return warn(text, "name it with --url, as its clients do, and what they trust with --ca")
     if case.asked:
         return bad(f"none answers at {case.asked}", "start mqksd there, or see why it ended in its log")
     if case.owner is not None:
@@ -168,18 +172,18 @@ def is_free(host: str, port: int, flag: str) -> Finding:
 def http_side(case: Case) -> Finding:
     config, host = case.config, case.http_host
     if not config.http:
-        return ok("off: --no-http")
+        return ok("off, by this shell's settings: --no-http")
     scheme = "https" if case.has_tls else "http"
     where = f"{scheme}://{f'[{host}]' if ':' in host else host}:{config.http_port}/"
     try:
         status, answer = ask(case, "/healthz")
     except (ssl.SSLError, TlsFailed) as error:
+        if getattr(error, "reason", None) in NO_TLS:
+            return warn(f"{where} does not speak TLS: it may be another's", TELL_PORT)
         return warn(f"no TLS with {where}: {getattr(error, 'verify_message', None) or error}", "see `broker`")
     except (OSError, http.client.HTTPException, ValueError):
         if case.stats:
-            return warn(
-                f"a broker runs, but no HTTP answers at {where}", "set MQKS_HTTP_HOST and MQKS_HTTP_PORT as it has them"
-            )
+            return warn(f"a broker runs, but no HTTP answers at {where}", TELL_PORT)
         if case.asked:
             return bad(f"none answers at {where}", "see `broker`")
         return is_free(config.http_host, config.http_port, "--http-port")
@@ -191,6 +195,9 @@ def http_side(case: Case) -> Finding:
         return warn(f"{where} says: {answer['error']}", "ask it where it runs, by an address that it takes")
     if status != 200:
         return bad(f"{where} says: {answer.get('status')}", "see the broker's log")
+    others = answer.get("host", "")  # where the broker of this page has its clients connect
+    if case.stats and others.rpartition(":")[2] != str(find_address(case.url).port):
+        return warn(f"{where} says that its broker is at {others}: it may not be that of {case.url}", TELL_PORT)
     health = answer["health"]
     text = f"{where} says: {health['sentence']}"
     return ok(text) if health["level"] == "ok" else warn(text, "look there, and in docs/OPERATIONS.md")

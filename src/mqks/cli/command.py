@@ -41,7 +41,10 @@ class Parser(argparse.ArgumentParser):
     """Flags and words in any order, and after `--` words only: argparse can have either, but not both."""
 
     def parse(self, words: list[str]) -> argparse.Namespace:
-        return self.parse_intermixed_args(spell_out(words))
+        given, rest = self.parse_known_intermixed_args(spell_out(words))
+        if rest:
+            refuse("argument", rest[0].removeprefix(AS_IT_IS).partition("=")[0], self._option_string_actions, self.prog)
+        return given
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         return super()._get_value(action, arg_string.removeprefix(AS_IT_IS))
@@ -50,7 +53,16 @@ class Parser(argparse.ArgumentParser):
         print(message, end="", file=file or sys.stderr)  # if that fails, it is not kept quiet
 
     def error(self, message: str) -> NoReturn:
-        super().error(message.replace(AS_IT_IS, ""))
+        complain(f"{message.replace(AS_IT_IS, '')}; see {self.prog} --help")
+        sys.exit(2)
+
+
+def refuse(what: str, name: str, known: Iterable[str], path: str) -> NoReturn:
+    """A word that is not known here, as mqksd does it."""
+    from mqks.server.config import unknown
+
+    complain(unknown(what, name, known, path))
+    sys.exit(2)
 
 
 def parser_of(path: str, command: Command) -> Parser:

@@ -20,6 +20,7 @@ from mqks.cli.output import complain
 if TYPE_CHECKING:
     from mqks.client.access import Access
     from mqks.client.blocking import Client
+    from mqks.client.errors import MqksError
 
 T = TypeVar("T")
 
@@ -67,10 +68,18 @@ def access_of(args: Namespace) -> "Access":
 
 
 class _Complaints(logging.Handler):
-    """What the client logs, as lines of this command."""
+    """What the client logs, as lines of this command. That it tries on in vain, it tells `hopeless` instead."""
+
+    hopeless: "Callable[[MqksError], None]"
 
     def emit(self, record: logging.LogRecord) -> None:
-        complain(record.getMessage())
+        from mqks.client.errors import AuthRefused, TlsFailed
+
+        match record.args:
+            case (AuthRefused() | TlsFailed() as error,):
+                self.hopeless(error)
+            case _:
+                complain(record.getMessage())
 
 
 _complaints = _Complaints(NOTHING)
@@ -94,10 +103,14 @@ def client_log() -> Iterator[None]:
 def broker(args: Namespace, *, timeout: float = 10.0, tell: bool = True) -> Iterator["Client"]:
     """A client for the broker at the address. `tell` on stderr when the connection goes and comes again.
 
+    Then a broker that is back, and does not let it in any more, is the end too: the client would try on, as somebody
+    may mend it, but whoever has typed a command wants to hear why.
+
     After Ctrl-C the client is not touched any more, since it may have come in the middle of its work, with a lock in an
     unknown state. The process ends, and the broker sees the connection go.
     """
     from mqks.client.address import find_address
+    from mqks.client.errors import MqksError
 
     try:
         where = find_address(args.url)
@@ -108,6 +121,13 @@ def broker(args: Namespace, *, timeout: float = 10.0, tell: bool = True) -> Iter
         warn_of(access, str(where))
     _complaints.setLevel(NOTHING)
     mq = meet(str(where), timeout, access)
+    refusals: list[MqksError] = []
+
+    def end(error: MqksError) -> None:
+        refusals.append(error)
+        mq.close(0)
+
+    _complaints.hopeless = end
     _complaints.setLevel(logging.INFO if tell else NOTHING)
     try:
         yield mq
@@ -117,8 +137,12 @@ def broker(args: Namespace, *, timeout: float = 10.0, tell: bool = True) -> Iter
             logging.getLogger("mqks.client").disabled = True  # a thread that still runs shall be quiet
         else:
             mq.close(IN_A_HURRY)
+            if refusals and isinstance(error, MqksError):
+                raise refusals[0] from None
         raise
     mq.close()
+    if refusals:
+        raise refusals[0]
 
 
 def warn_of(access: "Access", url: str) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from mqks.cli import bench, completion, consume, doctor, manage, publish, tables, top, up
-from mqks.cli.command import Command, Family, Table, by_ctrl_c, parser_of
+from mqks.cli.command import Command, Family, Table, by_ctrl_c, parser_of, refuse
 from mqks.cli.connection import ACCESS, client_log
 from mqks.cli.output import PLAIN, complain, has_colours
 
@@ -88,9 +88,7 @@ def find(words: list[str]) -> tuple[str, Command]:
             print(f"mqks {__version__}")
             sys.exit(0)
         if words[0] not in table:
-            print(f"usage: {path} COMMAND …", file=sys.stderr)
-            complain(f"there is no command {words[0]!r}; `{path} --help` lists them")
-            sys.exit(2)
+            refuse("command", words[0].partition("=")[0], table, path)
         path, entry = f"{path} {words[0]}", table[words.pop(0)]
     words[:0] = early
     return path, entry

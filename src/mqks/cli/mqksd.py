@@ -29,6 +29,7 @@ HTTP_TROUBLE = {
 }
 
 FOLDER_ADVICE = {
+    errno.ENOENT: "{file} could not be made; choose another --data, or --memory",
     errno.EEXIST: "{file} is a file, but --data needs a folder",
     errno.ENOTDIR: "{file} is not in a folder; choose another --data",
     errno.EROFS: "{file} is on a disk that is read-only; choose another --data, or --memory",

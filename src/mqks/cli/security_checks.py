@@ -1,42 +1,76 @@
-"""The checks of `mqks doctor` on the broker's certificate and its tokens, by the files that the configuration names.
+"""The checks of `mqks doctor` on the broker's certificate and its tokens, by the files that the configuration names; on
+a certificate that it does not name, by what the broker shows to who connects.
 
-They only read.
+They only read. What this shell's settings say holds for a broker that is started with them, and for no other.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import time
 
-from mqks.cli.case import Case, Finding, bad, ok, warn
+from mqks.cli.case import PATIENCE, Case, Finding, bad, ok, warn
 from mqks.cli.output import counted
+from mqks.client.access import Access
+from mqks.client.address import find_address
+from mqks.client.errors import TlsFailed
+from mqks.client.hello import explained
 from mqks.server.config import ConfigError
 from mqks.server.tls import ends_at
 from mqks.server.tokens import is_open_to_others, read
 
 DAY = 86_400.0
 SOON = 21  # days
+RENEW = "renew it, then `systemctl reload mqksd` or SIGHUP"
+READ_OF_TLS = "see TLS in docs/OPERATIONS.md"
+WITHOUT_TOKENS = "this shell's settings have no --auth-file: a broker that is started with them"
 
 
 def tls(case: Case) -> Finding:
     config = case.config
     if config.tls_cert is None:
-        return ok("off, by this shell's settings: no --tls-cert")
+        if case.has_tls:
+            return as_shown(case)
+        return ok("this shell's settings have no --tls-cert: a broker that is started with them is without TLS")
     try:
         ends = ends_at(config.tls_cert, config.tls_key)
     except ssl.SSLCertVerificationError as error:
-        return bad(f"{config.tls_cert}: {error.verify_message}", "renew it, then `systemctl reload mqksd` or SIGHUP")
+        return bad(f"{config.tls_cert}: {error.verify_message}", RENEW)
     except (OSError, ValueError) as error:  # of OpenSSL too
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         advice = "give a certificate in PEM form, and the key that belongs to it"
         return bad(f"{config.tls_cert}: {str(reason).replace('_', ' ').lower()}", advice)
-    left = int((ends - time.time()) // DAY)
-    text = f"{config.tls_cert} is valid for {counted(left, 'day')}"
+    found = valid(str(config.tls_cert), ends)
     key = config.tls_key or config.tls_cert
     if is_open_to_others(key):
-        return warn(f"{text}; others may read or change its key", f"chmod g-w,o= {key}")
-    return ok(text) if left > SOON else warn(text, "renew it, then `systemctl reload mqksd` or SIGHUP")
+        return warn(f"{found.text}; others may read or change its key", f"chmod g-w,o= {key}")
+    return found
+
+
+def as_shown(case: Case) -> Finding:
+    """The certificate that a client gets to see, if it trusts it."""
+    address, access = find_address(case.url), case.access or Access()
+    try:
+        with (
+            socket.create_connection((address.host, address.port), PATIENCE) as plain,
+            access.context().wrap_socket(plain, server_hostname=address.host) as sealed,
+        ):
+            shown = sealed.getpeercert()
+    except OSError as error:
+        why = explained(address, error)
+        if isinstance(why, TlsFailed):
+            return bad(str(why), READ_OF_TLS)
+        return warn(f"no certificate was seen at {case.url}: {why.strerror or why}", "see `broker`")
+    assert shown
+    return valid(f"the certificate of {case.url}", ssl.cert_time_to_seconds(str(shown["notAfter"])))
+
+
+def valid(what: str, ends: float) -> Finding:
+    left = int((ends - time.time()) // DAY)
+    text = f"{what} is valid for {counted(left, 'day')}"
+    return ok(text) if left > SOON else warn(text, RENEW)
 
 
 def tokens(case: Case) -> Finding:
@@ -44,10 +78,10 @@ def tokens(case: Case) -> Finding:
     if path is None:
         if case.config.insecure:
             return warn(
-                "off, by this shell's settings: whoever can reach the broker may do all (--insecure)",
+                f"{WITHOUT_TOKENS} lets in whoever can reach it (--insecure)",
                 "give it an --auth-file",
             )
-        return ok("off, by this shell's settings: no --auth-file, so only clients of this machine are let in")
+        return ok(f"{WITHOUT_TOKENS} lets in clients of this machine only")
     if is_open_to_others(path):
         mode = path.stat().st_mode & 0o777
         return warn(f"{path} may be read or changed by others (mode {mode:o})", f"chmod g-w,o= {path}")

@@ -74,6 +74,12 @@ def add_revoke(parser: ArgumentParser) -> None:
 
 
 def new(args: Namespace) -> int:
+    made = tokens.new_token(args.name)
+    return changed(args, lambda text: with_entry(text, args.name, lambda: entry_of(args, made)), "in", made)
+
+
+def entry_of(args: Namespace, made: str) -> dict[str, Any]:
+    """As the file has it, with the rights that were asked for."""
     keys = (*MASKS, *SWITCHES)
     asked = {key: getattr(args, key) for key in keys}
     if args.all == any(asked.values()):
@@ -85,9 +91,7 @@ def new(args: Namespace) -> int:
         rights = tokens.rights_of(args.name, {**asked, "consume": consume})
     except ValueError as error:
         args.parser.error(str(error))
-    made = tokens.new_token(args.name)
-    entry = {"hash": str(tokens.Hash.of(made)), **tokens.entry_of(rights)}
-    return changed(args, lambda text: with_entry(text, args.name, entry), "in", made)
+    return {"hash": str(tokens.Hash.of(made)), **tokens.entry_of(rights)}
 
 
 def revoke(args: Namespace) -> int:
@@ -186,13 +190,14 @@ def _has(draft: Path, names: set[str]) -> bool:
         return False
 
 
-def with_entry(text: str, name: str, entry: dict[str, Any]) -> str:
+def with_entry(text: str, name: str, entry: Callable[[], dict[str, Any]]) -> str:
+    """`entry` is asked for when it is sure that there is none of the name: what is wrong with it matters less."""
     import tomlkit
 
     if _header(name).search(text):
         raise Refusal(f"there is a token {name} already; revoke it first, or choose another name")
     made = tomlkit.table()
-    for key, value in entry.items():
+    for key, value in entry().items():
         made[key] = tomlkit.inline_table() if isinstance(value, dict) else value
         if isinstance(value, dict):
             made[key].update(value)

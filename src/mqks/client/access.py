@@ -24,6 +24,12 @@ ENVIRONMENT = {
     "cert": "MQKS_CLIENT_CERT",
     "key": "MQKS_CLIENT_KEY",
 }
+UNUSABLE = {  # what OpenSSL has against a file; often it does not say more than that there is something
+    None: "it has no certificate with its key in PEM, or the key has a passphrase",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "it has no certificate in PEM",
+    "KEY_VALUES_MISMATCH": "the key is that of another certificate",
+    "NO_CERTIFICATE_ASSIGNED": "the key is that of another certificate",
+}
 
 
 @dataclass(frozen=True)
@@ -104,5 +110,9 @@ def _told(name: str, path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
+        import ssl  # which is loaded by now
+
         reason = getattr(error, "strerror", None) or error
+        if isinstance(error, ssl.SSLError):
+            reason = UNUSABLE.get(error.reason) or error.reason.lower().replace("_", " ")
         raise TlsFailed(f"{name} {os.fspath(path)} cannot be used: {reason}") from None

@@ -73,12 +73,10 @@ class Consumer(BaseConsumer[bool]):
 
     def _take(self, timeout: float | None) -> Message | None:
         items = self._stream.items
-        while True:
+        while items or self._stream.more(timeout):
             try:
                 message = items.popleft()
             except IndexError:  # by now: other threads may take from it too
-                if not self._stream.more(timeout):
-                    return None
                 continue
             if self._manual_ack:
                 if self._wanted.is_stale(message):
@@ -86,6 +84,7 @@ class Consumer(BaseConsumer[bool]):
                 self._stream.taken[message.id] = message
             message.stream = self._stream
             return message
+        return None
 
     def delete_queue(self) -> None:
         """Delete the queue, and with it this consumer; what was delivered can still be taken."""

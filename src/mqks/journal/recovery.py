@@ -6,7 +6,7 @@ refused. Beyond that, the first bad batch and all after it are cut off, kept asi
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mqks.journal.errors import Damaged, JournalError
 from mqks.journal.format import Batches, Header, Stop, segment_name
@@ -27,6 +27,7 @@ class Journaled:
     crc: int  # of the last batch; 0 if the next segment does not follow on it
     synced: int  # up to here it was known to be on disk
     dtid: bytes = b""  # of the last batch
+    lines: int = 0  # that were read
 
 
 def recover(
@@ -75,6 +76,7 @@ def recover(
             for header, batch in reader:
                 found.crc, found.dtid = header.crc, header.dtid
                 found.synced = max(found.synced, header.synced)
+                found.lines += header.count
                 on_batch(header, batch)
                 on_bytes(done + reader.offset, total)
             if reader.stop is not Stop.END:
@@ -142,4 +144,4 @@ def _cut(segments: Segments, starts: list[int], offset: int, reason: str, found:
         "{bytes} bytes are kept in aside/"
     )
     log.warning(Entry(said, position=first + offset, reason=reason, bytes=lost))
-    return Journaled(end + 1, 0, found.synced, found.dtid)
+    return replace(found, position=end + 1, crc=0)

@@ -55,12 +55,15 @@ def show_size(size: int) -> str:
 
 
 def size(at_least: int, at_most: int) -> Kind:
+    example = max(at_least, 64 << 10)
+
     def parse(text: str) -> int:
         if match := SIZE.fullmatch(text):
             value = int(match[1]) * UNITS[(match[2] or "").upper()]
             if at_least <= value <= at_most:
                 return value
-        raise ValueError(f"give a size from {show_size(at_least)} to {show_size(at_most)}, such as 65536 or 64K")
+        span = f"from {show_size(at_least)} to {show_size(at_most)}"
+        raise ValueError(f"give a size {span}, such as {example} or {show_size(example)}")
 
     return Kind("SIZE", parse, show_size, toml=int)
 
@@ -375,9 +378,9 @@ OF_OTHERS = {
 # ---- The places that options come from
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:
+def unknown(what: str, name: str, known: Iterable[str], program: str = "mqksd") -> ConfigError:
     near = difflib.get_close_matches(name, known, 1, cutoff=0.8)
-    advice = f"did you mean {near[0]}?" if near else "remove it, or see mqksd --help for all there are"
+    advice = f"did you mean {near[0]}?" if near else f"remove it, or see {program} --help for all there are"
     return ConfigError(f"unknown {what} {name!r}; {advice}")
 
 
