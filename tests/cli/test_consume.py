@@ -194,8 +194,8 @@ def test_ctrl_c_when_nobody_reads(backlog: Connection) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["sub"], "required: QUEUE\n"),
-        (["rebind"], "required: QUEUE\n"),
+        (["sub"], "required: QUEUE; see"),
+        (["rebind"], "required: QUEUE; see"),
         (["sub", "--add", "q1"], "--add needs events"),
         (["sub", "q1", "--prefetch=some"], "is not a count"),
         (["sub", "q1", "--count=0"], "too few"),
