@@ -470,3 +470,22 @@ def test_clients_come_and_go() -> None:
         assert (len(driven.broker.queues), len(driven.broker.clients), len(driven.broker.core.events)) == (0, 1, 0)
 
     assert_comes_back(driven, visit, times=5)
+
+
+def clients_alive() -> int:
+    gc.collect()
+    return sum(isinstance(one, Client) for one in gc.get_objects())
+
+
+def test_clients_that_went_while_their_lines_waited_are_forgotten() -> None:
+    """Though nobody else's lines wait, and so none are resumed."""
+    driven = Driven()
+    before = clients_alive()
+    for _ in range(10):
+        client = driven.broker.connect(PEER)
+        driven.broker.core.block(client)
+        driven.broker.feed(client, b"p ping\n")
+        assert client.unheard
+        driven.broker.disconnect(client)
+    del client
+    assert clients_alive() == before

@@ -4,11 +4,14 @@ import errno
 
 import pytest
 
-from mqks.broker import Broker
+from mqks.broker import Broker, overflow
 from mqks.broker.client import Client
 from tests.broker.on_disk import OnDisk
 
 MANY = 1 << 20
+MOST_READ = 4 << 20  # as core/bounding.pyx has it
+LONG = 300_000
+COLD = 50
 SMALL = {"segment_size": 600, "tail_memory": 0, "spill_after": 2, "checkpoint_bytes": 1 << 30}
 LARGE = {"spill_after": 1 << 30, "checkpoint_bytes": 1 << 30}
 OPTIONS = pytest.mark.parametrize("options", [LARGE, SMALL], ids=["in memory", "on disk"])
@@ -187,6 +190,83 @@ def test_a_long_queue_leaves_neither_parts_nor_segments_behind() -> None:
     assert len(on_disk.disk.files("journal")) <= 2
     assert len(on_disk.disk.files("index")) <= 1  # the one that is written to stays
     assert on_disk.drain() == []
+
+
+class Reads:
+    """What is read from disk while all wait, since the last time that somebody asked."""
+
+    def __init__(self, on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._bytes = 0
+        self._read_now = on_disk.broker.read_now
+        monkeypatch.setattr(on_disk.broker, "read_now", self._read)
+
+    def _read(self, start: int, size: int) -> bytes | None:
+        self._bytes += size
+        return self._read_now(start, size)
+
+    def took(self) -> int:
+        taken, self._bytes = self._bytes, 0
+        return taken
+
+
+def cold(*flags: bytes) -> OnDisk:
+    """Messages of which each is a part of the log of its own, and none is in memory: their sizes have to be read."""
+    on_disk = OnDisk(**SMALL)
+    on_disk.say(on_disk.connect(), b" ".join((b"s subscribe q1 e1 --max-bytes=1000000000", *flags)))
+    for number in range(COLD):
+        on_disk.say(on_disk.connect(), b"m%d publish e1 %s" % (number, b"d" * LONG))
+        on_disk.work()
+    on_disk.crash()
+    return on_disk
+
+
+def test_what_has_to_be_read_for_a_purge_is_read_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_disk = cold()
+    client = consume(on_disk, prefetch=1)
+    on_disk.work()
+    assert len(on_disk.said(client)) == 1
+    reads, total, steps = Reads(on_disk, monkeypatch), 0, 0
+    while count := purged(on_disk):
+        assert 0 < reads.took() <= MOST_READ + LONG + 1000
+        total += count
+        steps += 1
+        assert on_disk.queue().bytes == on_disk.broker.core.measure(
+            on_disk.queue(), on_disk.broker.clients, MANY, 1 << 40
+        )
+        reads.took()
+    assert (total, on_disk.queue().length) == (COLD - 1, 1)
+    assert steps > 1
+
+
+def test_a_purge_that_leaves_nothing_has_nothing_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_disk = cold()
+    reads = Reads(on_disk, monkeypatch)
+    assert purged(on_disk) == COLD
+    assert (reads.took(), on_disk.queue().bytes) == (0, 0)
+    publish(on_disk, 1)
+    assert on_disk.queue().bytes == len(b"m1 publish e1 d1\n")
+
+
+def test_what_has_to_be_read_to_drop_what_is_too_much_is_read_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_disk = cold(b"--overflow=drop-oldest")
+    reads = Reads(on_disk, monkeypatch)
+    on_disk.say(on_disk.connect(), b"r rebind q1 --max-length=2")
+    lengths = [COLD, on_disk.queue().length]
+    while lengths[-1] < lengths[-2]:
+        assert 0 < reads.took() <= MOST_READ + LONG + 1000
+        on_disk.wait(overflow.PAUSE)
+        lengths.append(on_disk.queue().length)
+    assert lengths[-1] == 2
+    assert len(lengths) > 4
+
+
+def test_who_publishes_meanwhile_reads_little_of_what_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_disk = cold(b"--overflow=drop-oldest")
+    on_disk.say(on_disk.connect(), b"r rebind q1 --max-length=2")
+    reads, length = Reads(on_disk, monkeypatch), on_disk.queue().length
+    publish(on_disk, 1)
+    assert on_disk.queue().length == length, "one came, and one went"
+    assert 0 < reads.took() <= 2 * (LONG + 1000)
 
 
 def test_a_queue_that_waits_for_the_disk_can_be_purged() -> None:

@@ -19,6 +19,7 @@ from mqks.broker import Broker
 from mqks.broker.client import Client
 from mqks.broker.limits import REASONS, Limits
 from mqks.broker.words import MOST_WORDS
+from mqks.journal.disk import Reserve
 from mqks.server.config import IN_FILE, Config
 from tests.broker.on_disk import OnDisk
 from tests.running import PATIENCE, Connection, running_broker
@@ -584,6 +585,26 @@ def test_a_start_with_less_than_is_reserved_and_more_than_is_spared() -> None:
     assert journal and journal.full and "--min-free-disk" not in journal.full
     assert len(on_disk.drain()) == 300
     assert takes_again(on_disk)
+
+
+def test_acks_do_not_put_off_the_look_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each finds that the disk has no room, and old segments go only when somebody looks."""
+    on_disk = OnDisk()
+    client = on_disk.connect()
+    on_disk.say(client, b"c1 consume q1 e1 --manual-ack", *(b"m%d publish e1 d1" % number for number in range(10)))
+    on_disk.work()
+    on_disk.said(client)
+    journal = on_disk.broker.journal
+    assert journal
+    looks = []
+    monkeypatch.setattr(journal, "retain", lambda: looks.append(on_disk.now))
+    monkeypatch.setattr(Reserve, "has_room", lambda *_: False)
+    on_disk.now = 0.0
+    for number in range(10):
+        on_disk.say(client, b"a1 ack c1 m%d" % number)
+        on_disk.wait(0.5)
+    assert journal.full
+    assert looks == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 # ---- By flags, over sockets

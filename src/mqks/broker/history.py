@@ -1,8 +1,11 @@
 """`history`: the log read again, for whoever asks, beside the queues and without a trace in them.
 
-A stream reads a piece of the journal in the background, answers it, and goes on when its client has taken the replies:
-so a slow reader costs one piece of memory. Only what is safely on disk is shown (with --fsync=always), in whole batches
-whose checksums are right. Without a journal a stream shows what is still in memory.
+A stream reads a piece of the journal in the background, answers it, and goes on when its client has taken the replies.
+Only what is safely on disk is shown (with --fsync=always), in whole batches whose checksums are right. Without a
+journal a stream shows what is still in memory.
+
+Pieces count as memory, and all of them together may have so much of it. When another stream needs some, those whose
+clients do not read lose theirs, and read them again when their clients have room. A stream that finds none waits.
 
 Who asks for what hardly occurs has much looked at for few replies. So streams take turns, a slice at a time, and a turn
 of the broker has room for so much of it, whatever the number of streams: the rest is looked at in the turns after it.
@@ -31,6 +34,8 @@ LONGEST_LOOK = 0.004  # seconds after which it is enough too
 PAUSE = 0.001  # seconds until the next turn at the latest
 NO_END = (1 << 63) - 1
 MOST_STREAMS = 16  # on one connection
+MOST_HELD = 32 << 20  # bytes of pieces, of all streams,
+SHARE = 8  # and not more than this part of all memory
 LOOK_AGAIN = 0.05  # seconds, for those who follow a log in memory
 
 
@@ -63,6 +68,10 @@ class Histories:
         self._followers: dict[Stream, None] = {}
         self._left = 0  # bytes that may be looked at in this turn
         self._waiting: dict[Stream, None] = {}  # for their turn to look at what was read, in this order
+        self._hungry: dict[Stream, None] = {}  # wait for memory to read their next piece, in this order
+        self._idle: dict[Stream, None] = {}  # have pieces, and clients without room: for longest the first
+        self.held = 0  # bytes of pieces that were read, or are being read
+        self.most_held = min(MOST_HELD, broker.core.max_memory // SHARE)
 
     # ── where it begins and ends ──
 
@@ -164,6 +173,8 @@ class Histories:
         for stream in self._streams.pop(client, ()):
             self._followers.pop(stream, None)
             self._waiting.pop(stream, None)
+            self._hungry.pop(stream, None)
+            self._release(stream)
 
     def is_reading(self, client: Client) -> bool:
         return bool(self._streams.get(client))
@@ -174,7 +185,7 @@ class Histories:
             assert isinstance(client, Client)
             for stream in list(self._streams.get(client, ())):
                 self._go_on(stream)
-        if self._waiting:
+        if self._waiting or self._hungry:
             self._look_at_some()
 
     def grew(self) -> None:
@@ -198,16 +209,22 @@ class Histories:
 
     def _step(self, stream: Stream) -> None:
         """If there is something to look at, wait for a turn to do so; if not, read it, or end."""
+        self._idle.pop(stream, None)
         while stream.text is None:
             if stream.piece is not None:
-                stream.text, stream.piece = (*stream.piece, 0), None
-                if self._broker.journal is not None:
-                    self._read_on(stream)  # the next one meanwhile
+                position, data = stream.piece
+                stream.text, stream.piece = (position, data, max(stream.shown - position, 0)), None
             elif stream.busy:
                 return
             elif stream.fault is not None:
                 raise stream.fault
             elif stream.position < min(self.visible, stream.stop):
+                if not self._has_room(stream.client):
+                    return
+                if self._hungry or not self._make_room():
+                    self._hungry[stream] = None
+                    self._have_a_turn()
+                    return
                 self._read_on(stream)
             elif stream.follow and stream.position < stream.stop:
                 self._followers[stream] = None
@@ -217,13 +234,18 @@ class Histories:
             else:
                 self._end(stream)
                 return
+        if self._may_read_ahead(stream):
+            self._read_on(stream)
         self._waiting[stream] = None
+        self._have_a_turn()
+
+    def _have_a_turn(self) -> None:
         if not self._broker.timers.is_set("history"):
             self._come_back(0.0)
 
     def _come_back(self, pause: float = PAUSE) -> None:
         """Have a turn soon, though nobody may send anything: it is turns that look at something."""
-        if self._waiting:
+        if self._waiting or self._hungry:
             self._broker.timers.set("history", pause, self._come_back)
         else:
             self._broker.timers.cancel("history")
@@ -238,12 +260,17 @@ class Histories:
             self._guard(stream, self._look)
             if self._left <= 0 or clock() >= enough:
                 break
+        while self._hungry and self._make_room():
+            stream = next(iter(self._hungry))
+            del self._hungry[stream]
+            self._guard(stream, self._read_and_step)
         self._come_back()
 
     def _look(self, stream: Stream) -> None:
         """Answer some of what has been read, if the client has room."""
-        if stream.client.pending_size >= self._broker.core.high_water:
-            stream.client.reads_history = True
+        if not self._has_room(stream.client):
+            if not stream.busy:
+                self._idle[stream] = None
             return
         assert stream.text is not None  # so it waits
         position, data, start = stream.text
@@ -253,8 +280,52 @@ class Histories:
             self._end(stream)
             return
         done = stream.shown - position  # less than all where replies are very many bytes
-        stream.text = (position, data, done) if done < len(data) else None
+        if done < len(data):
+            stream.text = position, data, done
+        else:
+            stream.text = None
+            self._count(-len(data))
         self._step(stream)
+
+    def _has_room(self, client: Client) -> bool:
+        """If it has none, its streams go on when it has."""
+        client.reads_history = client.pending_size >= self._broker.core.high_water
+        return not client.reads_history
+
+    def _may_read_ahead(self, stream: Stream) -> bool:
+        """Have the next piece read while this one is looked at; not where memory has it anyway."""
+        spare = self._broker.journal is not None and stream.piece is None and self.held < self.most_held
+        return spare and self._has_room(stream.client)
+
+    # ── memory ──
+
+    def _count(self, size: int) -> None:
+        """So much more is held, or, below zero, less."""
+        self.held += size
+        self._broker.core.charge(size)
+
+    def _release(self, stream: Stream) -> None:
+        """Give back what it has. What is being read for it is given back when it comes."""
+        self._count(-sum(len(part[1]) for part in (stream.text, stream.piece) if part is not None))
+        stream.text = stream.piece = None
+        self._idle.pop(stream, None)
+
+    def _make_room(self) -> bool:
+        """Is there memory for another piece? Those who do not read give theirs back for it, and read again later."""
+        while self.held >= self.most_held and self._idle:
+            stream = next(iter(self._idle))
+            assert stream.text is not None  # so it has something to look at
+            stream.position, stream.size, stream.fault = stream.text[0], len(stream.text[1]), None
+            self._release(stream)
+        return self.held < self.most_held
+
+    # ── reading ──
+
+    def _read_and_step(self, stream: Stream) -> None:
+        """There is memory for it now; is there still somebody to read for?"""
+        if self._has_room(stream.client):
+            self._read_on(stream)
+            self._step(stream)
 
     def _read_on(self, stream: Stream) -> None:
         """Have the next piece, now or when the disk has it. What is wrong is told after what was read before it."""
@@ -269,6 +340,7 @@ class Histories:
         held = self._broker.core.held_lines(stream.position)
         stream.position = self.visible if held is None else held[0] + len(held[1])
         stream.piece = held
+        self._count(0 if held is None else len(held[1]))
 
     def _read(self, stream: Stream, journal: Journal) -> None:
         start = journal.segments.holding(stream.position)
@@ -285,11 +357,13 @@ class Histories:
 
         def done(data: bytes) -> None:
             stream.busy = False
-            if not stream.client.gone:
+            self._count(-size)
+            if self._is_open(stream):
                 self._got(stream, data, stream.position == start, end)
                 self._go_on(stream)
 
         journal.read(start, size, stream.position - start, done)
+        self._count(size)
 
     def _got(self, stream: Stream, data: bytes, begins_file: bool, end: int) -> None:
         """What was read, which may end in the middle of a batch; `end` is where no batch of this file goes beyond."""
@@ -301,6 +375,7 @@ class Histories:
             stream.size = PIECE
             stream.piece = stream.position + skip, data[skip:whole]
             stream.position += whole
+            self._count(whole - skip)
         elif skip and len(data) == skip:
             stream.position += skip
         elif header is not None and skip + header.size > len(data) and header.end <= end:
@@ -340,6 +415,7 @@ class Histories:
 
     def _close(self, stream: Stream, last: bytes) -> None:
         self._streams[stream.client].remove(stream)
+        self._release(stream)
         self._broker.core.say(stream.client, b"%s %s\n" % (stream.request_id, last))
         self._broker.core.expect(stream.client, -1)
 

@@ -8,11 +8,12 @@ all others: nobody else's message is refused for the sake of a queue that may lo
 
 A queue does not know the sizes of its messages, only where they are. Where its bytes are limited, the size of a message is looked up
 in the log when it comes and again when it goes; mostly its line is in memory then. So what is counted is exact by construction: the
-lines of the messages held, as the log has them, newline included. A message that the disk has lost has no size.
+lines of the messages held, as the log has them, newline included. A message that the disk has lost has no size. What memory
+lacks is read while all wait: so whoever lets many go stops when much was read, and goes on in another turn.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport SIZE_MAX, uint64_t
+from libc.stdint cimport SIZE_MAX, UINT64_MAX, uint64_t
 from libc.stdlib cimport qsort
 from libc.string cimport memchr, memcpy
 
@@ -20,11 +21,12 @@ from mqks.core cimport buffer, fifo, unsettled
 from mqks.core.item cimport position_of
 from mqks.core.keeping cimport Keeper
 from mqks.core.parts cimport Connection, Consumer, Queue, is_over
-from mqks.core.tail cimport Segment, find
+from mqks.core.tail cimport SEGMENT, Segment, find
 from mqks.core.unsettled cimport NONE
 
 cdef enum:
     EXCESS = 64                 # so many more go with each message that comes, while a queue is longer than it may be
+    READ_AT_ONCE = 4 << 20      # bytes of the log that are read back for it, before others have their turn
 
 
 cdef class Bounder(Keeper):
@@ -41,25 +43,40 @@ cdef class Bounder(Keeper):
         q.exceeds = is_over(q)
 
     def trim(self, Queue q, size_t most):
-        """Drop what is too much, at most so many messages; answers whether there is more to do."""
-        return q.drops_oldest and q.exceeds and self.drop_oldest(q, most) == most and is_over(q)
+        """Drop what is too much, at most so many messages, fewer where much has to be read; answers whether there is more to do."""
+        return q.drops_oldest and q.exceeds and self.drop_oldest(q, most, READ_AT_ONCE)
+
+    def purge(self, Queue q, size_t limit):
+        """Settle what is ready, at most so many, fewer where much has to be read; answers how many: none only if none is ready."""
+        cdef uint64_t before = self.read_back
+        cdef size_t count = 0
+        if limit >= q.ready.count + q.returned.count and not q.unsettled:
+            q.bytes = 0                 # it will be empty: nobody needs to know how large each of them was
+        while count < limit and self.read_back - before < READ_AT_ONCE and self.settle_next(q):
+            count += 1
+        return count
 
     cdef int came(self, Queue q) except -1:
         if q.max_bytes:
             q.bytes += self.tail.end - q.stamp
         if q.drops_oldest and is_over(q):
-            self.drop_oldest(q, EXCESS if q.exceeds else SIZE_MAX)
+            if q.exceeds:
+                self.drop_oldest(q, EXCESS, SEGMENT)    # `trim` does the rest
+            else:
+                self.drop_oldest(q, SIZE_MAX, UINT64_MAX)
         return 0
 
     cdef int goes(self, Queue q, uint64_t position) except -1:
-        if q.max_bytes:
+        if q.bytes:
             q.bytes -= min(q.bytes, <uint64_t>self.size_at(position))
         return 0
 
-    cdef size_t drop_oldest(self, Queue q, size_t most) except? 1:
-        """What is next goes, until the queue is within its limits, or so many have gone; answers how many."""
+    cdef bint drop_oldest(self, Queue q, size_t most, uint64_t most_read) except -1:
+        """What is next goes, until the queue is within its limits, or it is enough for now: so many have gone, or so much was read.
+        Answers whether it is."""
+        cdef uint64_t before = self.read_back
         cdef size_t count = 0
-        while count < most and is_over(q) and self.settle_next(q):
+        while count < most and self.read_back - before < most_read and is_over(q) and self.settle_next(q):
             count += 1
         q.exceeds = q.exceeds and is_over(q)
         if count and not q.overflows:
@@ -67,7 +84,7 @@ cdef class Bounder(Keeper):
             self.handler.overflowed(q)
         q.dropped += count
         self.dropped += count
-        return count
+        return is_over(q) and (count == most or self.read_back - before >= most_read)
 
     cdef size_t size_at(self, uint64_t position) except? 1:
         """Bytes of the line at this position, which must be held."""
@@ -76,6 +93,7 @@ cdef class Bounder(Keeper):
         cdef char* end
         cdef bytes data
         if segment.data == NULL:
+            self.read_back += segment.size
             data = self.handler.read_now(segment.start, segment.size)
             if data is None:
                 return 0

@@ -11,7 +11,7 @@ from mqks.core.parts cimport Connection
 cdef class Core(Bounder):
     cdef readonly uint64_t requests     # lines that went to the handler
     cdef uint64_t until                 # so many requests, and it is another connection's turn
-    cdef list held_back                 # connections with bytes that wait, those first that have waited longest
+    cdef dict held_back                 # connections with bytes that wait, as keys, those first that have waited longest
 
     cpdef list resumable(self)
     cpdef int resume(self, Connection c) except -1

@@ -65,26 +65,28 @@ cdef class Core(Bounder):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.until = UINT64_MAX
-        self.held_back = []
+        self.held_back = {}
+
+    def detach(self, Connection c):
+        super().detach(c)
+        self.held_back.pop(c, None)
 
     def feed(self, Connection c, bytes data):
         self.take_bytes(c, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
     cpdef list resumable(self):
         """Those whose bytes wait and who have read their replies: at the beginning of a turn each is to `resume`."""
-        cdef list waited = self.held_back
+        cdef dict waited = self.held_back
         cdef list ready = []
         cdef Connection c
         self.can_resume = False
         if waited:
-            self.held_back = []
+            self.held_back = {}
             for c in waited:
-                if c.gone:
-                    continue
                 if unheard(self, c):
-                    self.held_back.append(c)
+                    self.held_back[c] = None
                 elif len(ready) == AT_ONCE:
-                    self.held_back.append(c)
+                    self.held_back[c] = None
                     self.can_resume = True
                 else:
                     c.waits = False
@@ -140,7 +142,7 @@ cdef class Core(Bounder):
         """Its bytes wait, or those do that were not read; once however often it is said, since each time costs when it goes on."""
         if not c.waits:
             c.waits = True
-            self.held_back.append(c)
+            self.held_back[c] = None
         if not unheard(self, c):
             self.can_resume = True
         return 0

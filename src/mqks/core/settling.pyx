@@ -97,16 +97,9 @@ cdef class Settler(Router):
         q.consumers = []
         return left
 
-    def purge(self, Queue q, size_t limit):
-        """Settle what is ready, at most so many; answers how many. Taken from the head and settled, as if a consumer had been
-        given them and had acked: so the journal knows what to say of it."""
-        cdef size_t count = 0
-        while count < limit and self.settle_next(q):
-            count += 1
-        return count
-
     cdef bint settle_next(self, Queue q) except -1:
-        """Settle the message that would be delivered next; false: none is ready, or it cannot be read."""
+        """Settle the message that would be delivered next; false: none is ready, or it cannot be read. Taken from the head and
+        settled, as if a consumer had been given it and had acked: so the journal knows what to say of it."""
         cdef uint64_t item
         if q.returned.count:
             item = heap.heap_pop(&q.returned, &self.memory).item

@@ -376,7 +376,8 @@ class Journal:
             self.full = f"the disk is full ({available} bytes left{least}): {consume}, or free some space"
             self._core.refusing = True
             log.error(Entry("{reason}; publishes and new subscriptions are refused until then", reason=self.full))
-        self._timers.set("full", RETRY, self._look_for_room)
+        if not self._timers.is_set("full"):  # each ack that finds no room comes here, and must not put it off
+            self._timers.set("full", RETRY, self._look_for_room)
 
     def _look_for_room(self) -> None:
         try:
