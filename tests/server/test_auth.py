@@ -8,7 +8,7 @@ import logging
 import stat
 import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,9 @@ class Desk:
         await answer
         return None
 
+    def close(self) -> None:
+        self.authority.close()
+
     def _failed(self, peer: str, bad: BadRequest) -> bytes:
         self.failures.append((peer, str(bad)))
         return b"error %d" % len(self.failures)
@@ -56,8 +59,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(auth_file(tmp_path, worker={"publish": ["order.*"]}, boss=ALL))
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    with closing(Desk(auth_file(tmp_path, worker={"publish": ["order.*"]}, boss=ALL))) as desk:
+        yield desk
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -262,12 +266,12 @@ def test_an_ipv6_network_is_one_address(desk: Desk) -> None:
 def test_however_many_right_ones_of_an_address_are_all_let_in(tmp_path: Path) -> None:
     names = [f"w{number}" for number in range(200)]
     entries: dict[str, Any] = {name: {} for name in names}
-    desk = Desk(auth_file(tmp_path, **entries))
 
-    async def crowd() -> list[Rights | bytes]:
+    async def crowd(desk: Desk) -> list[Rights | bytes]:
         return await asyncio.gather(*(desk.authority.decide(token(name), HERE) for name in names))
 
-    assert [isinstance(each, Rights) and each.name for each in run(crowd())] == names
+    with closing(Desk(auth_file(tmp_path, **entries))) as desk:
+        assert [isinstance(each, Rights) and each.name for each in run(crowd(desk))] == names
     assert (desk.failures, desk.slept) == ([], [])
 
 
