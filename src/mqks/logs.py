@@ -12,6 +12,11 @@ import re
 QUOTED = re.compile(r"\{(\w+)!a\}")
 
 
+def printable(text: str) -> str:
+    """Nothing in it begins a line, turns the direction of one or reaches a terminal."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 class Entry:
     """Give it to a logger as the message. Write `{reason!a}` for what clients said: it is quoted then, and ASCII."""
 
@@ -25,10 +30,7 @@ class Entry:
         }
 
     def __str__(self) -> str:
-        text = self.template.format(**self.fields)
-        if text.isprintable():
-            return text
-        return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+        return printable(self.template.format(**self.fields))
 
     def without_quotes(self) -> str:
         """The text for who shows the fields beside it: what clients said may be long, and is only named."""

@@ -1,6 +1,6 @@
 """The log of the commands, on stderr: a line is `2026-01-02T03:04:05.678Z info message`, or an object of JSON.
 
-Records quote what clients sent, so control characters are escaped: no client can forge a second line or reach
+Records quote what clients sent, so what is not printable is escaped: no client can forge a second line or reach
 the terminal of whoever reads the log. Nor can one fill it: of one kind of line some go out in a second, and the rest is
 counted; and what is long is cut. A line with an error_id always goes out, since somebody was told the id; the broker
 itself sees to it that those do not become too many.
@@ -13,10 +13,8 @@ import threading
 from collections import Counter
 from datetime import UTC, datetime
 
-from mqks.logs import Entry
+from mqks.logs import Entry, printable
 
-CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
-CONTROLS_OF_TRACES = {code: shown for code, shown in CONTROLS.items() if code != ord("\n")}
 CONTROLS_OF_JSON = {0x7F: "\\u007f"}  # the only one that json leaves as it is
 LINES_A_SECOND = 100  # of one kind
 LONGEST = 500  # characters of a field, of a message that has none, and of a line of a trace: names may have a million
@@ -43,12 +41,12 @@ class ShortTraces(logging.Formatter):
 
 class TextFormatter(ShortTraces):
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return f"{time_of(record)} {record.levelname.lower()} {record.message.translate(CONTROLS)}"
+        return f"{time_of(record)} {record.levelname.lower()} {printable(record.message)}"
 
     def formatException(self, *args: object) -> str:
         """Indented, so that no line of it passes for a record."""
         trace = super().formatException(*args)
-        return "\n".join(f"  {line}" for line in trace.translate(CONTROLS_OF_TRACES).split("\n"))
+        return "\n".join(f"  {printable(line)}" for line in trace.split("\n"))
 
 
 class JsonFormatter(ShortTraces):
