@@ -284,8 +284,8 @@ class Run:
             "deliveries of them": f"{ledger.delivered_count:,}, of which again, as allowed {ledger.again_count:,}",
             "acks of them, confirmed": f"{ledger.acked_count:,}",
             "requests of the others": f"{sum(stage.done.values()):,}",
-            "memory, second half of the calm": (
-                f"{grown / 2**20:+.2f} MiB, to {calm[-1].memory / 2**20:.1f} MiB, while {published:,} messages came"
+            "memory beside messages, second half of the calm": (
+                f"{grown / 2**20:+.2f} MiB; {calm[-1].memory / 2**20:.1f} MiB in all, after {published:,} messages"
                 if calm
                 else "not sampled"
             ),

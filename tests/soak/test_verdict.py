@@ -30,15 +30,18 @@ MIB = 1 << 20
 RNG = random.Random(1)
 
 
-def samples(grow: float = 0.0, files: float = 0.0, lives: int = 1, per_life: float = 0.0) -> list[Sample]:
+def samples(
+    grow: float = 0.0, files: float = 0.0, lives: int = 1, per_life: float = 0.0, waiting: float = 0.0
+) -> list[Sample]:
     """Twenty seconds of each life, with noise as malloc makes it."""
     return [
         Sample(
             at=life * 100 + second,
             life=life,
-            memory=int((50 + per_life * life + grow * second / 20 + RNG.uniform(-0.5, 0.5)) * MIB),
+            memory=int((50 + per_life * life + (grow + waiting) * second / 20 + RNG.uniform(-0.5, 0.5)) * MIB),
             files=int(30 + files * second / 20),
             connections=10,
+            figures={"memory": 10 + waiting * second / 20 * MIB, "published": 1000.0 * second},
         )
         for life in range(lives)
         for second in range(21)
@@ -49,6 +52,11 @@ def samples(grow: float = 0.0, files: float = 0.0, lives: int = 1, per_life: flo
 def test_memory_that_climbs_in_the_calm_is_found(grow: float, is_broken: bool) -> None:
     grown, broken = memory_in_calm(samples(grow=grow))
     assert bool(broken) == is_broken == (grown > GROWTH)
+
+
+@pytest.mark.parametrize("grow", [0, 12])
+def test_messages_that_wait_take_their_room(grow: float) -> None:
+    assert bool(memory_in_calm(samples(grow=grow, waiting=50))[1]) == bool(grow)
 
 
 @pytest.mark.parametrize(("per_life", "is_broken"), [(0, False), (0.5, False), (5, True)])
@@ -129,7 +137,7 @@ def test_a_run_without_samples_has_proved_nothing(run: Run) -> None:
 
 
 def test_enough_samples_are_enough(run: Run) -> None:
-    run.outcome.samples = [dataclasses.replace(one, figures={"published": 1}) for one in samples()]
+    run.outcome.samples = samples()
     run.outcome.calm = (0.0, 20.0)
     run._judge([])
     assert run.outcome.clean
