@@ -11,6 +11,8 @@ import contextlib
 import random
 import selectors
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -54,6 +56,7 @@ PUBLISHERS: list[tuple[str, type[Publisher], tuple[str, ...]]] = [
     ("p5", Rebinder, ("e4",)),
     ("p6", Publisher, ("end",)),
 ]
+RESET = struct.pack("ii", 1, 0)  # for SO_LINGER
 RESTING = 0.3  # how often the resting queue has its consumer
 WAYS = {"any moment": 4, "in a burst": 8, "while stopping": 2}  # how a life ends, and how often
 AGAIN = 0.2  # how often a broker that starts again is killed in the middle of it
@@ -250,6 +253,9 @@ class Harness:
         assert self.broker
         assert client.socket
         selector.unregister(client.socket)
+        # By a reset. That one only sends no more is noticed when it has taken what waits for it: until then the queue
+        # would have two consumers, and what returns from the first one would come late to the second.
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         client.close(killed=False)
         self.open([client])
         if client.socket is None:
