@@ -11,8 +11,6 @@ import contextlib
 import random
 import selectors
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,7 +24,7 @@ from pathlib import Path
 from tests.crash.brokers import kill, start_broker
 from tests.crash.clients import PATIENCE, Client
 from tests.crash.consumers import Acker, Consumer, Pulse, UnconfirmedAcker
-from tests.crash.ledger import KINDS, PULSES, Ledger
+from tests.crash.ledger import KINDS, PULSES, Ledger, QueueBook
 from tests.crash.publishers import Publisher, Rebinder, Sevx, Unconfirmed
 from tests.running import Connection, RunningBroker
 
@@ -56,7 +54,6 @@ PUBLISHERS: list[tuple[str, type[Publisher], tuple[str, ...]]] = [
     ("p5", Rebinder, ("e4",)),
     ("p6", Publisher, ("end",)),
 ]
-RESET = struct.pack("ii", 1, 0)  # for SO_LINGER
 RESTING = 0.3  # how often the resting queue has its consumer
 WAYS = {"any moment": 4, "in a burst": 8, "while stopping": 2}  # how a life ends, and how often
 AGAIN = 0.2  # how often a broker that starts again is killed in the middle of it
@@ -248,20 +245,31 @@ class Harness:
         assert code == -signal.SIGKILL, f"mqksd ended by itself with {code}:\n{self.broker.log}"
         return False
 
-    def _leave(self, client: Client, selector: selectors.BaseSelector) -> bool:
-        """It goes and comes back at once; False: the broker is dying, and does not let it in."""
+    def _leave(self, client: Acker, selector: selectors.BaseSelector) -> bool:
+        """It goes and comes back; False: the broker is dying, and does not let it in."""
         assert self.broker
         assert client.socket
         selector.unregister(client.socket)
-        # By a reset. That one only sends no more is noticed when it has taken what waits for it: until then the queue
-        # would have two consumers, and what returns from the first one would come late to the second.
-        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         client.close(killed=False)
+        if not self._noticed(client.session.queue):
+            return False
         self.open([client])
         if client.socket is None:
             return False
         selector.register(client.socket, selectors.EVENT_READ, client)
         return True
+
+    def _noticed(self, queue: QueueBook) -> bool:
+        """Wait until the broker knows that the consumer has gone. What it has said is heard first, some in each turn:
+        until then the queue would have two consumers, and what returns from the first would come late to the other."""
+        assert self.broker
+        with contextlib.suppress(ConnectionError):
+            if queue.alone:
+                with contextlib.closing(Connection(self.broker.port)) as connection:
+                    while connection.ask(f"n _eval state.queues[{queue.name!r}].consumers") != "n ok 0":
+                        pass
+            return True
+        return False
 
     # ---- The end
 
