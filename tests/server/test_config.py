@@ -346,7 +346,7 @@ def test_documented_table_is_the_generated_one() -> None:
 def test_log_line() -> None:
     record = logging.LogRecord("mqks", logging.WARNING, "", 0, "got %s", ("a\nb\x1b[2Jé\x9b",), None)
     record.created, record.msecs = 1767323045.678, 678.0
-    assert TextFormatter().format(record) == "2026-01-02T03:04:05.678Z warning got a\\x0ab\\x1b[2Jé\\x9b"
+    assert TextFormatter().format(record) == "2026-01-02T03:04:05.678Z warning got a\\nb\\x1b[2Jé\\x9b"
 
 
 def test_log_keeps_the_traceback() -> None:
