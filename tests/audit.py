@@ -46,7 +46,7 @@ def judge(told: dict[str, Any] | str, pinned: int, accepted: Mapping[str, str] =
     unknown = [package["name"] for package in packages if "skip_reason" in package]
     if not unknown:
         return [*found, f"{len(packages)} pinned packages were audited"], not found
-    named = ", ".join(unknown) if len(unknown) <= MOST_NAMED else "run this where pypi.org can be reached"
+    named = ", ".join(unknown) if len(unknown) <= MOST_NAMED else "run this with an index that has them"
     missed = f"{len(unknown)} of {len(packages)} pinned packages, of which the index knows no advisories"
     return [*found, f"NOT AUDITED: {missed}: {named}"], not found
 
