@@ -156,6 +156,11 @@ class Connection:
         self.send(f"{request}\n".encode())
         return self.line().decode()
 
+    def until_true(self, condition: str) -> None:
+        """Ask the broker until it is so; the test's own timeout ends what never comes true."""
+        while self.ask(f"until _eval {condition}") != "until ok True":
+            pass
+
     def close(self) -> None:
         self._file.close()
         self._socket.close()

@@ -6,7 +6,6 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.running import started, stopped
-from tests.cli.test_consume import until
 from tests.conftest import Brokers
 from tests.running import Connection
 
@@ -47,7 +46,7 @@ def test_messages_that_the_broker_refuses(cli: Cli, shared_broker: Brokers) -> N
 
 def test_ctrl_c_leaves_no_queue(wire: Connection) -> None:
     with started("bench", "--seconds=60") as bench:
-        until(wire, "any(queue.delivered > 1000 for queue in state.queues.values())")
+        wire.until_true("any(queue.delivered > 1000 for queue in state.queues.values())")
         name = wire.ask("ev1 _eval sorted(state.queues)[0]")
         assert name.startswith("ev1 ok mqks-bench-")
         said = stopped(bench)

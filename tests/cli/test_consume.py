@@ -14,12 +14,6 @@ from tests.conftest import Brokers, Connect, Start
 from tests.running import Connection
 
 
-def until(wire: Connection, code: str, answer: str = "True") -> None:
-    """Ask the broker until it is so."""
-    while wire.ask(f"ev1 _eval {code}") != f"ev1 ok {answer}":
-        pass
-
-
 def publish(wire: Connection, *messages: str) -> None:
     """Each is an event and data; the ids are m1, m2, …"""
     for number, message in enumerate(messages, 1):
@@ -36,7 +30,7 @@ def line(process: subprocess.Popen[bytes]) -> str:
 
 def test_sub(cli: Cli, wire: Connection) -> None:
     with started("sub", "q1", "e1", "e2") as sub:
-        until(wire, "len(state.consumers) == 1")
+        wire.until_true("len(state.consumers) == 1")
         assert wire.ask("ev1 _eval state.consumers[0].prefetch") == "ev1 ok 1000"
         publish(wire, "e1 d1", "e2 d 2", "e3 none", "e1 ")
         assert [line(sub) for _ in range(3)] == ["m1 e1 d1", "m2 e2 d 2", "m4 e1 "]
@@ -69,7 +63,7 @@ def test_count_takes_no_more_than_so_many(cli: Cli, wire: Connection) -> None:
         assert [json.loads(line)["id"] for line in said.lines] == [
             f"m{number}" for number in range(first, first + count)
         ]
-        until(wire, "len(state.consumers) == 0")
+        wire.until_true("len(state.consumers) == 0")
         assert wire.ask("ev1 _eval (state.queues['q1'].ready, state.queues['q1'].unacked)") == f"ev1 ok ({left}, 0)"
 
 
@@ -78,7 +72,7 @@ def test_ack_is_sent_for_what_was_printed(cli: Cli, wire: Connection) -> None:
     publish(wire, "e1 d1", "e1 d2")
     with started("sub", "q1", "--ack", "--prefetch=1") as sub:
         assert [line(sub) for _ in range(2)] == ["m1 e1 d1", "m2 e1 d2"]
-        until(wire, "state.queues['q1'].acked == 2")
+        wire.until_true("state.queues['q1'].acked == 2")
         assert wire.ask("ev1 _eval state.consumers[0].prefetch") == "ev1 ok 1"
     assert cli("queues").words[1][:3] == ["q1", "0", "0"]
 
@@ -87,10 +81,10 @@ def test_what_was_not_printed_comes_again(wire: Connection) -> None:
     """Nobody reads what the first one prints: it can ack no more than a pipe holds."""
     wire.send(b"r1 rebind q1 e1\n" + b"".join(b"m%d publish e1 %s\n" % (n, b"x" * 20_000) for n in range(50)))
     with started("sub", "q1", "--ack") as sub:
-        until(wire, "state.queues['q1'].acked > 0")
+        wire.until_true("state.queues['q1'].acked > 0")
         sub.kill()
         printed = ended(sub).out.count("\n")
-    until(wire, "len(state.consumers) == 0")
+    wire.until_true("len(state.consumers) == 0")
     acked = int(wire.ask("ev1 _eval state.queues['q1'].acked").removeprefix("ev1 ok "))
     assert printed - 1 <= acked <= printed < 20
     with started("sub", "q1", f"--count={50 - acked}", "--json") as sub:
@@ -116,16 +110,16 @@ def test_events_replace_or_add(cli: Cli, wire: Connection) -> None:
 @pytest.mark.parametrize(("flag", "told"), [("", "None"), ("--delete-when-unused=60", "60.0")])
 def test_delete_when_unused(wire: Connection, flag: str, told: str) -> None:
     with started("sub", "q1", "e1", *filter(None, [flag])) as sub:
-        until(wire, "len(state.consumers) == 1")
+        wire.until_true("len(state.consumers) == 1")
         assert wire.ask("ev1 _eval state.queues['q1'].delete_when_unused") == f"ev1 ok {told}"
         assert stopped(sub).code == 130
 
 
 def test_delete_when_unused_at_once(wire: Connection) -> None:
     with started("sub", "--delete-when-unused", "q1", "e1") as sub:
-        until(wire, "len(state.consumers) == 1")
+        wire.until_true("len(state.consumers) == 1")
         assert stopped(sub).code == 130
-    until(wire, "'q1' not in state.queues")
+    wire.until_true("'q1' not in state.queues")
 
 
 def test_whoever_reads_may_stop_reading(wire: Connection) -> None:
@@ -146,13 +140,13 @@ BACKLOG = 50_000
 def backlog(wire: Connection) -> Connection:
     """q1 has many messages, each a line of more than 100 bytes."""
     wire.send(b"r1 rebind q1 e1\n" + b"".join(b"m%d publish e1 %s\n" % (n, b"x" * 100) for n in range(BACKLOG)))
-    until(wire, f"state.queues['q1'].ready == {BACKLOG}")
+    wire.until_true(f"state.queues['q1'].ready == {BACKLOG}")
     return wire
 
 
 def left(wire: Connection) -> list[str]:
     """The ids of the messages that are in the queue when its consumer has gone."""
-    until(wire, "len(state.consumers) == 0")
+    wire.until_true("len(state.consumers) == 0")
     count = wire.ask("ev1 _eval state.queues['q1'].ready").removeprefix("ev1 ok ")
     with started("sub", "q1", f"--count={count}") as sub:
         return [words[0] for words in ended(sub).words]
@@ -306,7 +300,7 @@ def test_a_restart_in_between(command: tuple[str, ...], start: Start, connect: C
         assert process.stderr
         wire = connect(broker)
         if command[0] == "sub":
-            until(wire, "len(state.consumers) == 1")
+            wire.until_true("len(state.consumers) == 1")
         number = 0
         while not ready(process):
             number += 1

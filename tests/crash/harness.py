@@ -266,8 +266,7 @@ class Harness:
         with contextlib.suppress(ConnectionError):
             if queue.alone:
                 with contextlib.closing(Connection(self.broker.port)) as connection:
-                    while connection.ask(f"n _eval state.queues[{queue.name!r}].consumers") != "n ok 0":
-                        pass
+                    connection.until_true(f"state.queues[{queue.name!r}].consumers == 0")
             return True
         return False
 

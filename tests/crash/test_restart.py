@@ -10,7 +10,6 @@ import pytest
 
 from tests.conftest import Connect, Start
 from tests.crash.brokers import end, kill, refusal
-from tests.running import Connection
 
 ENDINGS = pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL], ids=lambda ending: ending.name)
 
@@ -112,18 +111,12 @@ def test_an_unused_queue_outlives_a_restart_until_the_grace_is_over(
     client = connect(broker)
     assert client.ask("c2 consume --confirm q2 e2 --delete-queue-when-unused=1") == "c2 ok "
     assert client.ask("d2 delete_consumer --confirm c2") == "d2 ok "
-    until(client, "'q2' not in state.queues")  # so more than the second of q1 has passed too
+    client.until_true("'q2' not in state.queues")  # so more than the second of q1 has passed too
     assert client.ask("x1 _eval [q.ready for q in [state.queues['q1']]]") == "x1 ok [1]"
     end(broker, ending)
 
     client = connect(start("--restart-grace=1"))
-    until(client, "'q1' not in state.queues")
-
-
-def until(client: Connection, condition: str) -> None:
-    """Ask until it is so; the test's own timeout ends what never comes true."""
-    while client.ask(f"x1 _eval {condition}") != "x1 ok True":
-        pass
+    client.until_true("'q1' not in state.queues")
 
 
 @ENDINGS
