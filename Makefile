@@ -41,9 +41,9 @@ tools:  ## install what the tests need of the system, where that is allowed
 test-asan: install  ## the tests that reach the core, on a build with AddressSanitizer and UBSan
 	@echo "building the core with sanitizers"
 	@MQKS_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-lib build/asan --build-temp build/asan-objects
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=build/asan \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=$(CURDIR)/build/asan \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
-	$(BIN)/python -m pytest -q tests/broker tests/server tests/journal tests/sim tests/client \
+	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile tests/broker tests/server tests/journal tests/sim tests/client \
 	  tests/fuzz tests/test_dialogues.py
 
 .PHONY: sim
@@ -67,8 +67,8 @@ fuzz: install  ## send hostile input to every parser (SECONDS=…, ARGS="--targe
 	@{ MQKS_FUZZ=1 $(BIN)/python setup.py --quiet build --build-lib build/fuzz --build-temp build/fuzz-objects && \
 	  $(CC) -shared -fPIC -O2 -o build/fuzz/coverage.so tests/fuzz/coverage.c -ldl; \
 	} >build/fuzz/build.log 2>&1 || { cat build/fuzz/build.log; echo "this needs gcc with its sanitizers: sudo apt-get install gcc"; exit 1; }
-	@ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=build/fuzz \
-	LD_PRELOAD="build/fuzz/coverage.so $$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	@ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=$(CURDIR)/build/fuzz \
+	LD_PRELOAD="$(CURDIR)/build/fuzz/coverage.so $$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 	$(BIN)/python -m tests.fuzz --seconds=$(SECONDS) $(ARGS)
 
 soak: MINUTES ?= 30

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.soak.faults import FAULTS
 from tests.soak.process import MODES, NAMESPACE
-from tests.soak.report import text, write
+from tests.soak.report import begin, text, write
 from tests.soak.run import Plan, Run
 
 
@@ -56,8 +56,7 @@ def main() -> int:
     into_a_namespace()
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # that a broker which was killed takes no more is no news
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
-    shutil.rmtree(given.report, ignore_errors=True)
-    given.report.mkdir(parents=True)
+    begin(given.report)
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         modes, faults = tuple(given.modes.split(",")), tuple(given.faults.split(","))
         plan = Plan(given.minutes, given.connections, seed, given.rate, modes, faults, Path(folder), given.report)

@@ -16,6 +16,14 @@ from tests.soak.verdict import Sample
 COLOURS = {"kill": "tab:red", "restart": "tab:orange", "full disk": "tab:purple", "clock jump": "tab:green"}
 
 
+def begin(folder: Path) -> None:
+    """Clear away an older report, and nothing else: any folder may be named."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in ("report.md", "soak.png", "life-*.log"):
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
 def write(outcome: Outcome) -> Path:
     folder = outcome.plan.report
     plot(outcome, folder / "soak.png")

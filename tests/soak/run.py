@@ -30,6 +30,7 @@ from tests.soak.web import Visitor
 
 STORM = 0.6  # of the time; the rest is calm
 EVERY = 0.5  # seconds between samples
+TOLD = 30.0  # seconds between lines of progress
 GOING = 20.0  # seconds that the broker has to notice that all have gone
 NOTICED = 130.0  # seconds until the broker's keepalive has noticed who was cut without a word
 LEFT = "_eval [[c.address, c.consumers, c.pending] for c in state.clients.values()]"
@@ -104,7 +105,7 @@ class Run:
         await self._declared()
         bad = Bad(self.stage, self.ground, self.process, self._gather(), self.rng, self.plan.modes)
         bad.started, self.outcome.marks = self.began, bad.marks
-        self._tasks.append(self._started("the sampler", self._sample()))
+        self._tasks += [self._started("the sampler", self._sample()), self._started("progress", self._tell())]
         seconds = self.plan.minutes * 60
         self.stage.cuts_until = time.monotonic() + seconds - NOTICED
         await storm(bad, self.plan.faults, seconds * STORM)
@@ -259,6 +260,18 @@ class Run:
                     figures |= {"journal": stats["journal"]["bytes"], "disk": self.ground.used}
                     at = time.monotonic() - self.began
                     self.outcome.samples.append(Sample(at, life, memory, files, stats["connections"], figures))
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(TOLD)
+            minutes = (time.monotonic() - self.began) / 60
+            sent = sum(map(len, self.stage.ledger.safe.values()))
+            memory = f"{self.outcome.samples[-1].memory / 2**20:.0f} MiB" if self.outcome.samples else "not sampled"
+            print(
+                f"soak: {minutes:.1f} of {self.plan.minutes:g} min, life {self.stage.door.life}, {sent:,} sent, "
+                f"{memory}, {self.stage.findings.count.total()} broken",
+                flush=True,
+            )
 
     def _broken(self, kind: str, texts: list[str]) -> None:
         for text in texts:
