@@ -5,6 +5,7 @@ import json
 import pytest
 
 from mqks.broker import Broker
+from tests.broker.on_disk import OnDisk
 
 
 def ask(broker: Broker, peer: str, request: bytes) -> bytes:
@@ -34,6 +35,17 @@ def test_anyone_may_ask_for_stats() -> None:
     assert stats["published"] == 1
     assert stats["queues"]["q1"]["ready"] == 1
     assert stats["queues"]["q1"]["events"] == ["e1", "e2"]
+
+
+def test_holds_have_their_names_in_stats() -> None:
+    on_disk = OnDisk()
+    names = ["archive", "ключ", "caf\\xe9"]
+    held = [b"h hold %s 0 --for=1000" % name for name in (b"archive", "ключ".encode(), b"caf\xe9")]
+    on_disk.say(on_disk.connect(), *held)
+    for _ in ("at once", "from the journal", "from a checkpoint"):
+        [told] = on_disk.say(on_disk.connect(), b"s1 stats")
+        assert list(json.loads(told.removeprefix(b"s1 ok "))["journal"]["holds"]) == names
+        on_disk.crash()
 
 
 def test_asking_in_a_loop_makes_each_view_once() -> None:

@@ -75,7 +75,7 @@ class Durable(Operations):
         self.mistakes = Mistakes(self.timers, new_dtid)
         self._disk = disk
         self._options = options
-        self._holds: dict[str, Hold] = {}
+        self._holds: dict[bytes, Hold] = {}
         self._lost: Counter[bytes] = Counter()  # messages, by queue, that were not told of yet
         self._kept: dict[int, bytes] = {}  # snapshots of queues, by birth, during a start
         self.journal: Journal | None = None
@@ -233,13 +233,13 @@ class Durable(Operations):
         if self.journal is None:
             raise BadRequest("there is no journal to hold: the broker runs with --memory")
         holds = self.journal.retention.holds
-        if name.decode("latin-1") not in holds:
+        if name not in holds:
             self.check_room()
             if len(holds) >= MOST_HOLDS:
                 raise BadRequest("too many holds", str(MOST_HOLDS))
         expires = self.wall() + seconds
         self.core.record(b"%s hold %s %d %.3f\n" % (self.new_dtid(), name, position, expires))
-        holds[name.decode("latin-1")] = Hold(position, expires)
+        holds[name] = Hold(position, expires)
 
     def checkpoint(self, number: int) -> Checkpoint:
         """The state of all queues, when all is written."""
@@ -368,7 +368,7 @@ class Durable(Operations):
                 self.delete_queue(queue)
         elif action == b"hold":
             name, held, expires = rest.split(b" ")
-            self._holds[name.decode("latin-1")] = Hold(int(held), float(expires))
+            self._holds[name] = Hold(int(held), float(expires))
         else:
             raise JournalError(
                 f"the journal has an action at position {position} that this mqksd does not know: {action!r}"

@@ -250,7 +250,7 @@ def _journal(broker: Durable) -> dict[str, Any]:
             "syncs": journal.syncs,
             "full": journal.full,
             "holds": {
-                name: {"position": hold.position, "seconds": round(hold.expires - now, 3)}
+                text(name): {"position": hold.position, "seconds": round(hold.expires - now, 3)}
                 for name, hold in journal.retention.holds.items()
                 if hold.expires > now
             },

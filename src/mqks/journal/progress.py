@@ -46,7 +46,7 @@ class Checkpoint:
     position: int = 0  # of the journal, up to where it is in here
     crc: int = 0  # of the last batch before it
     dtid: bytes = b""  # when it was made
-    holds: dict[str, list[float]] = field(default_factory=dict)  # name → position, expiry
+    holds: dict[bytes, list[float]] = field(default_factory=dict)  # name → position, expiry
     queues: list[Kept] = field(default_factory=list)
     extents: bytes = b""
     key: bytes = b""  # that the ids of --once are hashed with
@@ -58,7 +58,7 @@ class Checkpoint:
             "position": self.position,
             "crc": self.crc,
             "dtid": _text(self.dtid),
-            "holds": self.holds,
+            "holds": {_text(name): hold for name, hold in self.holds.items()},
             "extents": len(self.extents),
             "key": self.key.hex(),
             "seen": len(self.seen),
@@ -83,7 +83,8 @@ class Checkpoint:
                 "use the one that wrote it, or remove the folders progress and index: messages then come again, and "
                 "queues older than the journal are gone"
             )
-        made = cls(number, head["position"], head["crc"], _bytes(head["dtid"]), head["holds"])
+        made = cls(number, head["position"], head["crc"], _bytes(head["dtid"]))
+        made.holds = {_bytes(name): hold for name, hold in head["holds"].items()}
         at = head["extents"]
         made.extents = rest[:at]
         for name, birth, definition, size in head["queues"]:

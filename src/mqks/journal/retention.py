@@ -34,7 +34,7 @@ class Retention:
         self._most_bytes = most_bytes
         self._most_age = most_age
         self.wall = wall
-        self.holds: dict[str, Hold] = {}
+        self.holds: dict[bytes, Hold] = {}
         self.needed_from = 0  # the position from which on a start would read
         self.unheld: set[int] = set()  # starts of segments below it in which no queue holds a message
         self._begun: dict[int, float] = {}  # when the segment was begun, so that the one before ended

@@ -105,7 +105,7 @@ class DiskFigures:
 def holds(journal: Journal, written: int, wall: float) -> list[dict[str, Any]]:
     return [
         {
-            "name": named(name.encode("latin-1")),  # as the journal has it
+            "name": named(name),
             "position": hold.position,
             "behind": max(written - hold.position, 0),
             "seconds": round(hold.expires - wall, 3),
