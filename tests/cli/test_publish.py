@@ -144,6 +144,14 @@ def test_a_broker_that_refuses(shared_broker: Brokers) -> None:
     assert (said.json["published"], said.json["wrong"]) == (2, 1)
 
 
+def test_a_broker_that_refuses_a_line_with_a_long_id(shared_broker: Brokers) -> None:
+    url = f"--url=mqks://127.0.0.1:{shared_broker('--max-line=300').port}"
+    said = with_stdin(b"good\n" + b"x" * 300 + b"\nafter\n", "pub", "e1", url, "--json", "--id", "i" * 150)
+    assert said.code == 1
+    assert re.fullmatch(r"mqks: line 2: the broker refused 'i{100}…': error \w{24}; its log says why\n", said.err)
+    assert (said.json["published"], said.json["wrong"]) == (2, 1)
+
+
 def test_lines_from_a_terminal(q1: Connection) -> None:
     with on_terminal("pub", "e1") as terminal:
         terminal.wait_for("each line that you type is a message; Ctrl-D ends")

@@ -170,6 +170,24 @@ def test_a_refused_publish(talk: Talk, caplog: pytest.LogCaptureFixture) -> None
     assert any("m2: error 5678" in warning for warning in warnings(caplog))
 
 
+@pytest.mark.parametrize("length", [5, 99, 100, 101, 5000])
+def test_a_refused_publish_is_known_by_its_whole_id(talk: Talk, length: int) -> None:
+    done: Answers = []
+    id = "i" * length
+    talk("* connected")
+    talk.session.publish("e1", "d" * 1000, id=id, done=done.append)
+    talk(f"""
+        > {{p1}} ping keep-alive
+        > {id} publish --confirm e1 {"d" * 1000}
+        < {id} error 1234
+    """)
+    (refused,) = done
+    assert isinstance(refused, Refused)
+    assert refused.id == id
+    assert len(refused.request) == max(length, 100)
+    assert len(str(refused)) < 200
+
+
 def test_the_log_counts_publishes_at_risk(talk: Talk, caplog: pytest.LogCaptureFixture) -> None:
     talk("* connected")
     talk.session.publish("e1", "d1", id="m1")

@@ -350,7 +350,7 @@ class Session:
         if request:
             if request.after > self._arrived:
                 self._arrived = request.after
-            request.done(data if word == "ok" else Refused(_shown(request.line), data))
+            request.done(data if word == "ok" else Refused(_shown(request.line, whole=id), data))
         elif wanted := self._links.get(_bytes(id)):
             if word != "ok":
                 if not wanted.leaving:
@@ -389,9 +389,9 @@ def _is_publish(line: str) -> bool:
     return line.split(" ", 2)[1] in ("publish", "send")
 
 
-def _shown(line: str) -> str:
-    """A request without what is long or changes."""
-    return line.rstrip("\n")[:100]
+def _shown(line: str, whole: str = "") -> str:
+    """A request without what is long or changes; but this, with which it begins, is whole."""
+    return line.rstrip("\n")[: max(100, len(whole))]
 
 
 def _bytes(name: str) -> bytes:
