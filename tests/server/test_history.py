@@ -280,6 +280,13 @@ def test_numbers_too_large_to_be_true(start: Start) -> None:
         assert line.startswith(b"h1 error ")
 
 
+@pytest.mark.parametrize("zeros", [1, 18, 19, 20, 5000])
+def test_zeros_before_a_number_mean_nothing(start: Start, zeros: int) -> None:
+    broker = three(start)
+    begin, _, end = (f"{'0' * zeros}{position_of(line)}" for line in talk(broker, b"h1 history earliest")[:3])
+    assert history(broker, f"{begin} --to={end}")[0] == THREE[:2]
+
+
 def test_to_before_from_goes_nowhere(start: Start) -> None:
     broker = three(start)
     position = position_of(talk(broker, b"h1 history earliest")[2])

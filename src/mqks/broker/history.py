@@ -95,7 +95,7 @@ class Histories:
         if where == b"latest":
             return self.visible
         if where.isdigit():
-            position = int(where.lstrip(b"0")[:20] or b"0")  # Python would not read any number of digits
+            position = position_in(where)
             if position < self.earliest:
                 raise BadRequest("this position is gone", f"the journal begins at {self.earliest}")
             if position > self.visible:
@@ -442,6 +442,11 @@ def _whole_batches(data: bytes, position: int, stream: Stream) -> tuple[int, boo
             return position + at, True
         at += header.size
     return position + at, False
+
+
+def position_in(digits: bytes) -> int:
+    """Python would not read any number of digits; what has 20 is beyond all positions, whatever follows."""
+    return int(digits.lstrip(b"0")[:20] or b"0")
 
 
 def dtid_at(word: bytes) -> bytes:

@@ -7,7 +7,7 @@ from mqks.broker.access import REMEMBERED, SHORT, Rights, permit
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
-from mqks.broker.history import NO_END, Stream, dtid_at
+from mqks.broker.history import NO_END, Stream, dtid_at, position_in
 from mqks.broker.names import check_name
 from mqks.broker.words import CONFIRM, Flags, count, parse, seconds, switch, text
 from mqks.names import Events
@@ -37,7 +37,7 @@ def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> 
         permit(client.rights.reads_all, "history of all events")
     if (to := words.flags.get(b"--to")) is not None:
         if to.isdigit():
-            stream.stop = min(int(to[:19]), NO_END)
+            stream.stop = min(position_in(to), NO_END)
         elif to in (b"earliest", b"latest"):
             stream.stop = broker.histories.place(to)
         else:
