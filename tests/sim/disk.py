@@ -98,6 +98,7 @@ class FakeDisk:
         if create:
             if name in self.entries:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+            self._check_fault("create")
             self._step("open", lambda: self._change({name: Inode()}))
         elif name not in self.entries:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -210,7 +211,7 @@ class FakeDisk:
         return True
 
     def fail(self, call: str, error: int) -> None:
-        """The next such call fails: write, sync, read, reserve or rename."""
+        """The next such call fails: create, write, sync, read, reserve or rename."""
         self.faults.setdefault(call, deque()).append(error)
 
     def crash(self, *, power_loss: bool) -> None:

@@ -277,8 +277,8 @@ class Simulation:
 
     def fault(self) -> None:
         assert self.disk is not None
-        call = self.rng.choice(("write", "sync", "read", "reserve"))
-        error = errno.ENOSPC if call == "reserve" else errno.EIO
+        call = self.rng.choice(("write", "sync", "read", "reserve", "create"))
+        error = errno.ENOSPC if call in ("reserve", "create") else errno.EIO
         self.say(f"the next {call} will fail")
         self.disk.fail(call, error)
 

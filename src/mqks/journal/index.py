@@ -31,11 +31,11 @@ class Index:
 
     def spill(self, items: bytes) -> int:
         """Answers the place, or 0 if the disk is full."""
-        if self._current is None or self._sizes[self._current] >= FILE_SIZE:
-            self._begin()
-        number = self._last
-        offset = self._sizes[number]
         try:
+            if self._current is None or self._sizes[self._current] >= FILE_SIZE:
+                self._begin()
+            number = self._last
+            offset = self._sizes[number]
             self._disk.write(self._files[number], CHUNK.pack(crc32(items), len(items) // 8) + items, offset)
         except OSError as error:
             if error.errno in FULL:
