@@ -90,6 +90,10 @@ def ignore(_: bytes) -> None:
     """Whatever it is called, it may go on."""
 
 
+class TooManyWords(BadRequest):
+    """More than a request may have: whoever asked for them may know a better reason."""
+
+
 def parse(
     data: bytes,
     flags: Flags,
@@ -100,7 +104,7 @@ def parse(
     """At most so many words. `first` is told the first plain one as soon as it is found: it may refuse to go on, and
     then the others have cost nothing."""
     if data.count(b" ") > most:
-        raise BadRequest("too many words", f"{most} are read")
+        raise TooManyWords("too many words", f"{most} are read")
     words = Words()
     current = words.plain
     for word in data.split(b" "):

@@ -7,7 +7,7 @@ from mqks.broker.errors import BadRequest
 from mqks.broker.names import check_event
 from mqks.broker.operations import Operations
 from mqks.broker.overflow import permit_bounds, permit_unused, stated
-from mqks.broker.words import BIND, CONFIRM, CONSUMER, MOST_WORDS, Flags, Words, parse, seconds, switch
+from mqks.broker.words import BIND, CONFIRM, CONSUMER, MOST_WORDS, Flags, TooManyWords, Words, parse, seconds, switch
 from mqks.names import Mask
 
 UNUSED = b"--delete-queue-when-unused"
@@ -38,9 +38,10 @@ def _read(
     """The words, the queue and the events of a request that is permitted. What costs little comes first: how many words
     there are, then the right on the queue, and only then the rest."""
     most = MOST_WORDS + 2 * broker.limits.max_events  # to remove as many events as there may be, and add as many
-    if data.count(b" ") > most:
-        raise broker.limits.reached("max_events")
-    words = parse(data, flags, lists, most, lambda name: permit(may(name), right, name))
+    try:
+        words = parse(data, flags, lists, most, lambda name: permit(may(name), right, name))
+    except TooManyWords:
+        raise broker.limits.reached("max_events") from None
     if not words.plain:
         raise BadRequest("expected a queue")
     name, *events = words.plain
