@@ -58,7 +58,7 @@ def policy(value: bytes | None) -> bytes:
 def seconds(value: bytes | None) -> float:
     if value is not None and not re.fullmatch(rb"[0-9]+(\.[0-9]+)?", value):
         raise Bad
-    return float(value or 0)
+    return round(float(value or 0), 3)
 
 
 def leading_flags(data: bytes) -> tuple[bool, bytes | None, bytes]:
@@ -168,7 +168,7 @@ def json_seconds(value: Any) -> float | None:
         return 0.0
     if not isinstance(value, int | float) or value < 0:
         raise Bad
-    return float(value)
+    return round(float(value), 3)
 
 
 # Patterns and masks

@@ -42,7 +42,7 @@ IDS = any_of(b"m1", b"m2", b"m3", b"c1")
 QUEUES = any_of(b"q1", b"q1", b"q1", b"q2", b"q3")
 EVENTS = any_of(b"e1", b"e1", b"e1", b"e2", b"a.x", b"a.y", b"b.x.z")
 MASKS = any_of(b"a.*", b"*.x", b"*.*.z", b"b.*", b"*", b"e*", b"a.x", b"*.*")
-SECONDS = any_of(b"", b"=0", b"=0.0", b"=1", b"=2.5")
+SECONDS = any_of(b"", b"=0", b"=0.0", b"=1", b"=2.5", b"=0.3333333333333333")
 CONFIRM = any_of(b"", b"--confirm")
 LIMIT = any_of(  # lifted as often as set, so that most queues take what comes
     b"--max-length=0", b"--max-length=0", b"--max-length=1", b"--max-length=3", b"--max-bytes=0", b"--max-bytes=0",
@@ -145,7 +145,7 @@ RECV = words(
         {"queue": text(QUEUES), "pattern": st.sampled_from(PATTERNS)},
         optional={
             "manual_ack": st.booleans(),
-            "delete_queue_when_unused": st.sampled_from([False, False, None, True, 0, 1, 2.5]),
+            "delete_queue_when_unused": st.sampled_from([False, False, None, True, 0, 1, 2.5, 1 / 3, 1e-20]),
         },
     ).map(lambda drawn: json.dumps(drawn).encode()),
 )

@@ -170,13 +170,3 @@ def test_small_things(request_line: bytes, reply: bytes) -> None:
     client = broker.connect(PEER)
     broker.feed(client, b"c1 consume q1 e1 --manual-ack\n" + request_line + b"\n")
     assert client.pending().startswith(reply)
-
-
-def test_seconds_are_told_as_consume_takes_them() -> None:
-    broker = Broker()
-    first, second = broker.connect(PEER), broker.connect(PEER)
-    broker.feed(first, b"c1 consume q1 e1\n")
-    broker.feed(second, b"c2 consume q1 --delete-queue-when-unused=0.00001\n")
-    flag = first.pending().split()[-1]
-    broker.feed(second, b"c2 consume --confirm q1 %s\n" % flag)
-    assert (flag, second.pending()) == (b"--delete-queue-when-unused=0.00001", b"c2 ok \n")

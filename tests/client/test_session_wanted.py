@@ -49,6 +49,18 @@ def test_each_connection_is_told_what_is_wanted_under_new_ids(talk: Talk) -> Non
     assert (first.said_ok, second.said_ok, third.said_ok) == (2, 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(1 / 3, "0.333"), (0.1 + 0.2, "0.3"), (1e-5, "0.0"), (0, "0.0"), (1e15 - 1, f"{1e15 - 1}")]
+)
+def test_seconds_are_said_as_the_broker_takes_them(talk: Talk, seconds: float, said: str) -> None:
+    talk.consumer("q1", ["e1"], delete_queue_when_unused=seconds)
+    talk(f"""
+        * connected
+        > {{c1}} consume --confirm q1 e1 --delete-queue-when-unused={said}
+        > {{p1}} ping keep-alive
+    """)
+
+
 def test_an_update_is_used_on_the_next_connection(talk: Talk) -> None:
     taken = talk.consumer("q1", ["e1"], add_events=["e2"], manual_ack=True, prefetch=0, delete_queue_when_unused=5)
     talk("""

@@ -347,6 +347,38 @@ def test_a_start_keeps_what_is_beyond_the_limits() -> None:
     assert on_disk.broker.limits.times["max_queues"] == on_disk.broker.limits.times["max_events"] == 1
 
 
+def test_no_start_is_refused_by_a_limit() -> None:
+    """What the broker has taken comes back, however low the limits are by then."""
+    on_disk = OnDisk()
+    long, deep = b"n" * 300, b'{"a": ' * 90 + b"{}" + b"}" * 90
+    many = b" ".join(b"%d.%s" % (number, long) for number in range(50))
+    wide = b"{%s}" % b", ".join(b'"%d": [1, "x"]' % number for number in range(30))
+    on_disk.say(
+        on_disk.connect(),
+        b"r1 rebind %s %s --max-length=%d --max-bytes=%d --overflow=drop-oldest" % (long, many, 10**15 - 1, 10**15 - 1),
+        b"c1 consume q2 e1 --manual-ack --prefetch=5000 --delete-queue-when-unused=0.00001",
+        b'v1 recv {"queue": "q3", "pattern": %s}' % deep,
+        b'v2 recv {"queue": "q4", "pattern": %s, "delete_queue_when_unused": 0.1}' % wide,
+        b"d1 delete_queue q4 --when-unused=0.3333333333333333",
+        b"h1 hold %s 0 --for=999999999999999.999999999999999" % long,
+        b"h2 hold h2 0 --for=999999999",
+        *(b"m%d publish --once=%s 1.%s %s" % (number, long, long, long) for number in range(10)),
+        *(b's%d send --once {"event": "1.%s", "data": "%s"}' % (number, long, long) for number in range(10)),
+    )
+    before = {name: queue.definition() for name, queue in on_disk.broker.queues.items()}
+    assert len(before) == 4
+    numbers: dict[str, Any] = {field.name: 1 for field in fields(Limits) if field.type in (int, float, "int", "float")}
+    on_disk.options = {
+        "limits": Limits(**numbers), "max_line": 10, "max_memory": 1, "high_water": 1, "dedup_count": 0,
+        "dedup_window": 0, "segment_size": 1, "tail_memory": 0, "spill_after": 1, "checkpoint_bytes": 1,
+        "retain_bytes": 1, "retain_age": 0,
+    }  # fmt: skip
+    for found_in in ("journal", "checkpoint"):
+        on_disk.crash()
+        assert {name: queue.definition() for name, queue in on_disk.broker.queues.items()} == before, found_in
+        assert on_disk.queue(long).length == 20, "but what is in it is kept, with what it may have of its own"
+
+
 # ---- Requests a second
 
 

@@ -21,7 +21,7 @@ EVENTS = (b"e1", b"e1", b"e2", b"e3", b"a.x")
 QUEUES = (b"q1", b"q1", b"q2", b"q3")  # these stay
 TEMPORARY = (b"t1", b"t2")  # these go when nobody uses them
 PATTERNS: tuple[dict[str, Any], ...] = ({}, {"event": "e1"}, {"k": 1}, {"event": "e2", "k": 2})
-SECONDS = (0.0, 0.0, 1.0, 30.0)
+SECONDS = (0.0, 0.0, 1.0, 30.0, 1 / 3, 1e-20)  # those with many decimals are taken to the millisecond
 FILLING = b"abcdefghijklmnopqrstuvwxyz0123456789" * 300
 
 
@@ -187,10 +187,10 @@ class SimClient:
         if self.rng.random() < 0.4:
             words.append(b"--prefetch=%d" % self.rng.choice((1, 2, 5)))
         if unused is not None:
-            words.append(b"--delete-queue-when-unused" + (b"=%.1f" % unused if unused else b""))
+            words.append(b"--delete-queue-when-unused" + (b"=%.20f" % unused if unused else b""))
         bounds = self._bounds()
         words += _flags(bounds)
-        said: dict[str, Any] = {"events": events, "add": add, "manual_ack": manual_ack, "unused": unused}
+        said: dict[str, Any] = {"events": events, "add": add, "manual_ack": manual_ack, "unused": _taken(unused)}
         said["bounds"] = bounds
         return self._request("consume", words, id=b"c-" + queue, queue=queue, **said)
 
@@ -211,7 +211,7 @@ class SimClient:
         id, bounds = b"c-" + queue, self._bounds()
         return Request(
             "recv", id, b" ".join([id, b"recv", *_flags(bounds), json.dumps(content).encode()]) + b"\n", answered=True,
-            queue=queue, pattern=tuple(pattern.items()), manual_ack=manual_ack, unused=unused, bounds=bounds,
+            queue=queue, pattern=tuple(pattern.items()), manual_ack=manual_ack, unused=_taken(unused), bounds=bounds,
         )  # fmt: skip
 
     def settle(self) -> Request | None:
@@ -267,8 +267,8 @@ class SimClient:
 
     def delete_when_unused(self) -> Request:
         queue, unused = self.rng.choice(TEMPORARY), self.rng.choice(SECONDS)
-        words = [b"delete_queue", queue, b"--when-unused" + (b"=%.1f" % unused if unused else b"")]
-        return self._request("delete_when_unused", words, queue=queue, unused=unused)
+        words = [b"delete_queue", queue, b"--when-unused" + (b"=%.20f" % unused if unused else b"")]
+        return self._request("delete_when_unused", words, queue=queue, unused=_taken(unused))
 
     def ping(self) -> Request:
         id = self._id(b"r")
@@ -308,6 +308,11 @@ class SimClient:
         if confirm:
             words = [*words, b"--confirm"]
         return Request(action, id, b"%s %s\n" % (id, b" ".join(words)), confirm, **said)
+
+
+def _taken(seconds: float | None) -> float | None:
+    """What the broker makes of it."""
+    return seconds and round(seconds, 3)
 
 
 def _flags(bounds: dict[str, Any]) -> list[bytes]:

@@ -18,10 +18,7 @@ from mqks.broker.limits import Limits
 from mqks.broker.mistakes import Mistakes
 from mqks.broker.once import Dedup, Once
 from mqks.broker.operations import Operations
-from mqks.broker.overflow import Bounds
-from mqks.broker.patterns import Pattern
-from mqks.broker.queue import Queue
-from mqks.broker.words import BOUNDS, seconds
+from mqks.broker.queue import Definition, Queue
 from mqks.core.hub import Core
 from mqks.core.parts import Consumer
 from mqks.dtid import Dtids
@@ -48,9 +45,6 @@ GoingOn = Callable[[int, int], None]
 
 SAY_EVERY = 2.0  # seconds, while a start takes long
 MOST_HOLDS = 1000
-PATTERN = b" --pattern "
-UNUSED = b"--delete-queue-when-unused"
-STICKY = b"--sticky"
 
 
 class Durable(Operations):
@@ -377,14 +371,12 @@ class Durable(Operations):
 
     def _define(self, position: int, definition: bytes) -> None:
         """A queue as the journal tells it; if there was none of the name, it was born at this position."""
-        text, _, pattern = definition.partition(PATTERN)
-        name, *words = text.split(b" ")
-        queue = self.queue(name)
+        told = Definition.read(definition)
+        queue = self.queue(told.name)
         queue.birth = queue.birth or position
         queue.kept = definition
-        flags = dict(word.partition(b"=")[::2] for word in words if word.startswith(b"--"))
-        self.exchange.set_events(queue, {word for word in words if not word.startswith(b"--")})
-        self.exchange.set_pattern(queue, Pattern(jsons.loads(pattern)) if pattern else None)
-        queue.unused = None if UNUSED not in flags else seconds(flags[UNUSED] or None)
-        queue.unused_is_sticky = STICKY in flags
-        queue.bounds = Bounds().changed({flag: BOUNDS[flag](value) for flag, value in flags.items() if flag in BOUNDS})
+        self.exchange.set_events(queue, told.events)
+        self.exchange.set_pattern(queue, told.pattern)
+        queue.unused = told.unused
+        queue.unused_is_sticky = told.unused_is_sticky
+        queue.bounds = told.bounds

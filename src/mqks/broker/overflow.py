@@ -54,6 +54,11 @@ class Bounds:
         said = {LENGTH: b"%d" % self.max_length, BYTES: b"%d" % self.max_bytes, OVERFLOW: self.overflow}
         return b"".join(b" %s=%s" % (flag, value) for flag, value in said.items() if value not in (b"0", b""))
 
+    @classmethod
+    def read(cls, flags: Mapping[bytes, bytes]) -> Bounds:
+        """From such flags, among others."""
+        return cls(int(flags.get(LENGTH, 0)), int(flags.get(BYTES, 0)), flags.get(OVERFLOW, b""))
+
 
 def stated(words: Words) -> bool:
     """Does a request say something about limits?"""

@@ -1,10 +1,16 @@
 """A queue as the broker's policy sees it: what it is subscribed to, how long it may be, since when nobody consumes it
 and when it goes. Its messages are the core's."""
 
+from typing import NamedTuple
+
 from mqks.broker import jsons
 from mqks.broker.overflow import Bounds
 from mqks.broker.patterns import Pattern
+from mqks.broker.words import UNUSED, rounded
 from mqks.core.parts import Queue as CoreQueue
+
+STICKY = b"--sticky"
+PATTERN = b" --pattern "  # what follows is JSON, to the end
 
 
 class Queue(CoreQueue):
@@ -45,7 +51,7 @@ class Queue(CoreQueue):
         if self._update is None:
             words = [self.name, *sorted(self.events)]
             if self.unused is not None:
-                words.append(b"--delete-queue-when-unused" + (b"=" + _decimal(self.unused) if self.unused else b""))
+                words.append(UNUSED + (b"=%r" % self.unused if self.unused else b""))  # rounded: it has no exponent
             self._update = b" ".join(words)
         return self._update + (b" --manual-ack" if manual_ack else b"")
 
@@ -53,14 +59,35 @@ class Queue(CoreQueue):
         """All that it is, but for its messages, as the journal has it."""
         text = self.update_text(manual_ack=False)
         if self.unused_is_sticky:
-            text += b" --sticky"
+            text += b" " + STICKY
         text += self.bounds.text()
         if self.pattern is not None:
-            text += b" --pattern " + jsons.dumps(self.pattern.content)
+            text += PATTERN + jsons.dumps(self.pattern.content)
         return text
 
 
-def _decimal(seconds: float) -> bytes:
-    """As `consume` takes it: without an exponent."""
-    text = repr(seconds)
-    return (f"{seconds:.15f}".rstrip("0") if "e" in text else text).encode()
+class Definition(NamedTuple):
+    """What `Queue.definition` says."""
+
+    name: bytes
+    events: set[bytes]
+    pattern: Pattern | None
+    unused: float | None
+    unused_is_sticky: bool
+    bounds: Bounds
+
+    @classmethod
+    def read(cls, text: bytes) -> "Definition":
+        """The reverse of `Queue.definition`. All that was ever written is taken: neither a limit nor a check of
+        requests, which may be stricter than it was then, keeps a broker from starting."""
+        start, _, pattern = text.partition(PATTERN)
+        name, *words = start.split(b" ")
+        flags = dict(word.partition(b"=")[::2] for word in words if word.startswith(b"--"))
+        return cls(
+            name,
+            events={word for word in words if not word.startswith(b"--")},
+            pattern=Pattern(jsons.loads(pattern)) if pattern else None,
+            unused=rounded(float(flags[UNUSED] or 0)) if UNUSED in flags else None,
+            unused_is_sticky=STICKY in flags,
+            bounds=Bounds.read(flags),
+        )

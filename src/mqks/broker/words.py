@@ -9,10 +9,12 @@ from mqks.broker.errors import BadRequest, show
 from mqks.broker.names import check_name
 
 AT_ONCE = 0.0
+LONGEST = 1e15 - 1  # seconds
 REJECT, DROP_OLDEST = b"reject", b"drop-oldest"
 LENGTH, BYTES, OVERFLOW = b"--max-length", b"--max-bytes", b"--overflow"
+UNUSED = b"--delete-queue-when-unused"
 MOST_WORDS = 1000  # of a request that takes no events: so many are read before it is found wrong
-_DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,15})?")
+_DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,20})?")  # with the decimals that any float may be shown with
 
 FlagParser = Callable[[bytes | None], Any]
 
@@ -29,7 +31,12 @@ def seconds(value: bytes | None) -> float:
         return AT_ONCE
     if not _DECIMAL.fullmatch(value):
         raise BadRequest("not a number of seconds", show(value))
-    return float(value)
+    return rounded(float(value))
+
+
+def rounded(seconds: float) -> float:
+    """To milliseconds: so it is told and written in decimals that are taken again. Less than half of one is at once."""
+    return min(round(seconds, 3), LONGEST)
 
 
 def count(value: bytes | None) -> int:

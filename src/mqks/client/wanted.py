@@ -311,7 +311,7 @@ def _nothing() -> None:
 
 
 def when_unused(flag: str, value: bool | float) -> str:
-    """As a flag: True is at once, a number so many seconds later, False not at all."""
+    """As a flag: True is at once, a number so many seconds later, to the millisecond, False not at all."""
     if value is False:
         return ""
-    return flag if value is True else f"{flag}={float(value)}"
+    return flag if value is True else f"{flag}={round(float(value), 3)}"

@@ -7,10 +7,21 @@ from mqks.broker.errors import BadRequest
 from mqks.broker.names import check_event
 from mqks.broker.operations import Operations
 from mqks.broker.overflow import permit_bounds, permit_unused, stated
-from mqks.broker.words import BIND, CONFIRM, CONSUMER, MOST_WORDS, Flags, TooManyWords, Words, parse, seconds, switch
+from mqks.broker.words import (
+    BIND,
+    CONFIRM,
+    CONSUMER,
+    MOST_WORDS,
+    UNUSED,
+    Flags,
+    TooManyWords,
+    Words,
+    parse,
+    seconds,
+    switch,
+)
 from mqks.names import Mask
 
-UNUSED = b"--delete-queue-when-unused"
 CONSUME: Flags = {
     **CONSUMER,
     UNUSED: seconds,

@@ -14,7 +14,7 @@ from mqks.broker.operations import Operations
 from mqks.broker.overflow import permit_bounds, permit_unused
 from mqks.broker.patterns import MOST_VALUES, Pattern, values_in
 from mqks.broker.queue import Queue
-from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, MESSAGE, Flags, Words, before_json
+from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, MESSAGE, Flags, Words, before_json, rounded
 from mqks.core.parts import Consumer
 
 
@@ -74,7 +74,7 @@ def _unused(request: dict[str, Any]) -> float | None:
         return None
     if not isinstance(value, int | float) or not 0 <= value < 1e15:
         raise BadRequest("delete_queue_when_unused must be true, false or a number of seconds")
-    return float(value)
+    return rounded(float(value))
 
 
 def _pattern(content: Any, there: Queue | None) -> Pattern:
