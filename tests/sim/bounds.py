@@ -65,8 +65,9 @@ def dropped(queue: Queue, left: set[bytes], count: int) -> list[Copy]:
 
 
 def check_length(queue: Queue, real: RealQueue, *, has_dropped: bool) -> None:
-    """It has the messages it should have. If it has dropped some, those left are no more than it may have; what comes
-    back to it from consumers waits until then, and one that was told meanwhile to refuse keeps what it has."""
+    """It has the messages it should have. If it has dropped some, those left are no more than it may have; what came
+    back to it since, from consumers that went or by a reject, waits for the next drop, and one that was told meanwhile
+    to refuse keeps what it has."""
     held = [copy for copy in queue.copies.values() if not copy.settled]
     certain = [copy for copy in held if not copy.doubtful]
     if not len(certain) <= real.length <= len(held):
@@ -78,7 +79,7 @@ def check_length(queue: Queue, real: RealQueue, *, has_dropped: bool) -> None:
     if (
         has_dropped
         and real.drops_oldest
-        and real.ready_count > real.returned_count
+        and any(not copy.seen for copy in certain)
         and (is_long or (real.max_bytes and real.bytes > real.max_bytes))
     ):
         raise Violation(f"{queue.name!r} is longer than it may be: {real.length} messages, {real.bytes} bytes")
