@@ -303,13 +303,15 @@ def test_a_fault_in_an_auth_does_not_tell_it_either(door: Door, caplog: pytest.L
 def test_figures_have_the_name_of_a_token_and_no_more(door: Door) -> None:
     door.say(b"a1 auth " + TOKEN.encode())
     door.decide(Rights("worker", eval=True, admin=True, proof="hash of it"))
-    answers = door.say(
+    asked = (
         b"e1 _eval [c.token for c in state.clients.values()]",
         b"e2 _eval str(state.clients)",
         b'e3 _eval {"code": "state.clients"}',
         b"e4 _eval state.clients",
         b"s1 stats",
     )
+    answers = [answer for line in asked for answer in door.say(line)]
+    assert len(answers) == len(asked)
     assert answers[0] == b"e1 ok ['worker']"
     text = b" ".join(answers).decode()
     assert not has_the_secret(text)

@@ -35,6 +35,8 @@ class Flooded:
         """Feed bad lines; the error_id that each one got."""
         client = client or self.client
         self.broker.feed(client, b"".join(line + b"\n" for line in lines))
+        while client.unheard:
+            self.broker.turn()
         replies = client.pending().splitlines()
         self.broker.sent(client, client.pending_size)
         assert [reply.split(b" ")[1] for reply in replies] == [b"error"] * len(lines)

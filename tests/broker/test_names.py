@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqks.broker import Broker
-from mqks.broker.actions.consume import COSTLY, MANY, TRIES
-from mqks.broker.client import Client
+from mqks.broker.actions.consume import MANY, TRIES
 from mqks.broker.limits import Limits
 from mqks.names import Mask, is_event, is_name
 from tests.broker.driver import PEER
@@ -150,28 +149,3 @@ def test_how_much_masking_there_may_be_in_one_request(masks: bytes, events: list
 def test_a_usual_mask_can_be_tried_on_as_many_events_as_a_queue_may_have() -> None:
     assert Limits().max_events <= MANY
     assert 1 + sum(map(b"user.*.connected".count, (b".", b"*"))) < TRIES
-
-
-def test_after_much_masking_it_is_the_turn_of_others() -> None:
-    """A short line costs much here: dozens of them in one turn would keep all others waiting."""
-    broker = Broker()
-    client = broker.connect(PEER)
-    events = b" ".join(b"%d.x" % number for number in range(COSTLY))
-    broker.feed(client, b"s subscribe q1 " + events + b"\n")
-    masking = b"r rebind q1 --remove-mask *.y\n"
-    broker.feed(client, b"p1 ping\n" + masking + b"p2 ping\n" + masking + b"p3 ping\n")
-
-    def answers(client: Client) -> bytes:
-        said: bytes = client.pending()
-        broker.sent(client, len(said))
-        return said
-
-    for expected in (b"p1 ok \n", b"p2 ok \n", b"p3 ok \n"):
-        assert answers(client) == expected
-        broker.turn()
-        assert answers(client) == b"", "nothing of it is heard before the time of the others"
-        broker.tick()
-        broker.turn()
-    broker.feed(client, masking)
-    broker.disconnect(client)
-    broker.tick()

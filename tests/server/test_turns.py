@@ -12,6 +12,7 @@ import pytest
 
 from mqks.broker import Broker
 from mqks.broker.access import EVERYTHING
+from mqks.broker.actions.consume import COSTLY
 from mqks.broker.client import Client
 from mqks.broker.entrance import Decided
 from mqks.broker.limits import Limits
@@ -21,6 +22,13 @@ from tests.server.test_connections import reset
 
 SHARE = 64  # requests of one connection in a turn
 LITTLE = 4096  # bytes of a stranger that wait
+COSTLY_LINES = {
+    "masks": b"r rebind q1 --remove-mask *.y\n",
+    "_eval": b"v _eval 1\n",
+    "_eval that is refused": b"v _eval nonsense\n",
+    "_eval of SEVX": b'v _eval {"code": "1"}\n',
+    "stats": b"v stats\n",
+}
 
 
 def fail(_: Client, error: Exception) -> None:
@@ -92,6 +100,24 @@ def test_one_who_asks_much_does_not_keep_the_others_waiting(turns: Turns) -> Non
     assert answers(many) == 1, "it is read again"
 
 
+@pytest.mark.parametrize("line", COSTLY_LINES.values(), ids=COSTLY_LINES)
+def test_after_a_costly_line_it_is_the_turn_of_others(turns: Turns, line: bytes) -> None:
+    """Dozens of them in one turn would keep all others waiting for seconds."""
+    (near, client), (other, _) = turns.pair(), turns.pair()
+    near.sendall(b"s subscribe q1 %s\n" % b" ".join(b"%d.x" % number for number in range(COSTLY)))
+    turns.until(lambda: client.lines == 1)
+    near.sendall(3 * line + b"m publish e1 data\n")
+    for number in range(3):
+        other.sendall(b"p ping\n")
+        turns.turn()
+        assert (client.lines, answers(other)) == (2 + number, 1)
+    turns.turn()
+    assert turns.broker.core.published == 1
+    near.sendall(b"m publish e1 data\n")
+    turns.turn()
+    assert turns.broker.core.published == 2, "it is read again"
+
+
 def test_publishes_are_taken_all_at_once(turns: Turns) -> None:
     near, client = turns.pair()
     near.sendall(b"m publish e1 data\n" * 1000)
@@ -112,10 +138,11 @@ def test_when_a_great_many_wait_some_of_them_have_their_turn(turns: Turns) -> No
 
 
 @pytest.mark.parametrize("leave", [socket.socket.close, reset], ids=["closes", "resets"])
-def test_one_who_goes_is_heard_to_the_end(turns: Turns, leave: Callable[[socket.socket], None]) -> None:
+@pytest.mark.parametrize("line", [b"p ping\n", b"v _eval 1\n"])
+def test_one_who_goes_is_heard_to_the_end(turns: Turns, line: bytes, leave: Callable[[socket.socket], None]) -> None:
     """Its replies cannot be sent: that is no reason to drop what it has said and what has not had its turn."""
     near, client = turns.by_tcp()
-    near.sendall(b"p ping\n" * (5 * SHARE) + b"m publish e1 data\n" * 100)
+    near.sendall(line * (5 * SHARE) + b"m publish e1 data\n" * 100)
     leave(near)
     turns.until(lambda: client.gone)
     assert (turns.broker.core.published, client.lines) == (100, 5 * SHARE + 100)

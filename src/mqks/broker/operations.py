@@ -7,7 +7,6 @@ What clients did is counted here.
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from mqks.broker import jsons
 from mqks.broker.bridge import MQKS, SEVX
@@ -80,12 +79,6 @@ class Operations:
         if self._origins[origin(peer)] >= self.limits.max_connections_per_address:
             return self.limits.reached("max_connections_per_address")
         return None
-
-    def rest(self, client: Client) -> None:
-        """It has asked for something costly: what it says after this line is heard when others had their turn."""
-        if not self.timers.is_set((client, "rest")):
-            self.core.block(client)
-            self.timers.set((client, "rest"), 0.0, partial(self.core.unblock, client))
 
     @property
     def errors(self) -> int:

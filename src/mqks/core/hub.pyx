@@ -72,7 +72,10 @@ cdef class Core(Bounder):
         self.held_back.pop(c, None)
 
     def feed(self, Connection c, bytes data):
-        self.take_bytes(c, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        try:
+            self.take_bytes(c, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        finally:
+            self.until = UINT64_MAX
 
     cpdef list resumable(self):
         """Those whose bytes wait and who have read their replies: at the beginning of a turn each is to `resume`."""
@@ -102,6 +105,10 @@ cdef class Core(Bounder):
         if not c.blocked and not c.gone:
             self.hold_back(c)
 
+    def rest(self):
+        """The request that is being handled costs much: what its client has said after it is heard in another turn."""
+        self.until = self.requests
+
     def amid_line(self, connections):
         """Those of these that have begun a line, or a record of TLS, and not ended it, though they are heard."""
         cdef Connection c
@@ -124,6 +131,7 @@ cdef class Core(Bounder):
                 self.hold_back(c)
         finally:
             buffer.release(&unread, &self.memory)
+            self.until = UINT64_MAX
         return 0
 
     cdef int take_bytes(self, Connection c, char* p, size_t size) except -1:

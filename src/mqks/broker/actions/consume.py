@@ -111,12 +111,12 @@ def rebind(broker: Operations, client: Client, request_id: bytes, data: bytes) -
     alone = not words.lists and not stated(words)  # then it removes all
     wanted = set(events) if events or alone or queue is None else set(queue.events)
     wanted.difference_update(words.lists.get(b"--remove", ()))
-    wanted = _unmasked(broker, client, wanted, words.lists.get(b"--remove-mask", []))
+    wanted = _unmasked(broker, wanted, words.lists.get(b"--remove-mask", []))
     wanted.update(words.lists.get(b"--add", ()))
     _bind(broker, client, request_id, words, name, wanted)
 
 
-def _unmasked(broker: Operations, client: Client, events: set[bytes], masks: list[bytes]) -> set[bytes]:
+def _unmasked(broker: Operations, events: set[bytes], masks: list[bytes]) -> set[bytes]:
     """The events that no mask matches."""
     if not masks or not events:
         return events
@@ -126,7 +126,7 @@ def _unmasked(broker: Operations, client: Client, events: set[bytes], masks: lis
     if tries > TRIES * room or letters > LETTERS * room:
         raise BadRequest("too many masks for so many events: remove them in several requests")
     if tries > COSTLY:
-        broker.rest(client)
+        broker.core.rest()
     prepared = [Mask(mask) for mask in masks]
     split = {event: event.split(b".") for event in events}
     return {event for event, words in split.items() if not any(mask.matches(words) for mask in prepared)}

@@ -1,4 +1,4 @@
-"""ping, stats and _eval: requests that change nothing."""
+"""ping, stats and _eval: requests that change nothing. The last two may take long: after each it is others' turn."""
 
 from mqks.broker import inspection
 from mqks.broker.access import permit
@@ -19,12 +19,14 @@ def ping(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
 
 def stats(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
     permit(client.rights.admin, "admin")
+    broker.core.rest()
     parse(data, CONFIRM).exactly(0, "nothing after stats")
     broker.core.say(client, request_id + b" ok " + dumps(inspection.stats(broker)) + b"\n")
 
 
 def eval_(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
     permit(client.rights.eval, "eval")
+    broker.core.rest()
     words, code = leading_flags(data, EVAL)
     if words.flags.get(b"--worker", 0) != 0:
         raise BadRequest("there is only worker 0")

@@ -168,6 +168,7 @@ def ping(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
 
 def eval_(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
     permit(client.rights.eval, "eval")
+    broker.core.rest()  # as in look.py
     _, request = _request(data, ("code",))
     if not isinstance(request["code"], str):
         raise BadRequest("code must be a string")
