@@ -15,7 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import mqks
 from mqks import testing
-from mqks.broker.limits import REASONS
+from mqks.broker.durable import MOST_HOLDS
+from mqks.broker.history import MOST_STREAMS
+from mqks.broker.limits import FIXED, REASONS
 from mqks.cli.mqks import COMMANDS
 from mqks.server.config import OPTIONS, Config
 from tests.certificates import Authority
@@ -119,6 +121,8 @@ def test_figures_are_those_of_the_benchmarks() -> None:
         ("`--dedup-count`, a million, for `--dedup-window`, an hour", Config().dedup_count == 1_000_000),
         ("`--dedup-count`, a million, for `--dedup-window`, an hour", Config().dedup_window == 3600),
         ("`--retain-age` (7 days)", Config().retain_age == 7 * 86400),
+        ("| holds | 1,000, ", MOST_HOLDS == 1000),
+        ("| histories of one connection | 16.", MOST_STREAMS == 16),
     ],
 )
 def test_figures_of_limits(text: str, value: bool) -> None:
@@ -135,7 +139,7 @@ def test_each_limit_is_there_with_its_flag_its_default_and_what_is_said() -> Non
         name = flag.removeprefix("--").replace("-", "_")
         value = options[name].default
         assert (default, reason) == (WRITTEN.get(value) or f"{value:,}", REASONS[name])  # type: ignore[call-overload]
-    assert sorted(flag for flag, _, _ in told) == sorted(options[name].flag for name in REASONS)
+    assert sorted(flag for flag, _, _ in told) == sorted(options[name].flag for name in REASONS.keys() - FIXED.keys())
 
 
 # ── commands ──

@@ -60,10 +60,6 @@ class Events:
         self._names = {item for item in given if b"*" not in item}
         self._masks = [Mask(item) for item in given if b"*" in item]
 
-    @property
-    def only_names(self) -> bool:
-        return not self._masks
-
     def __contains__(self, event: bytes) -> bool:
         if event in self._names or not self._masks:
             return event in self._names

@@ -1,14 +1,18 @@
-"""What histories have read and not answered is counted, and bounded for all of them together; nothing is missing."""
+"""What histories have read and not answered is counted, and bounded for all of them together; nothing is missing. What
+they keep to know what is wanted is counted too."""
 
 import gc
 import random
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 
 from mqks.broker import Broker, history
+from mqks.broker.actions.history import MOST_MASKS, REMEMBERED
 from mqks.broker.client import Client
 from mqks.broker.history import Stream
+from mqks.broker.limits import REASONS, Limits
 from tests.broker.on_disk import OnDisk
 
 STREAMS = 16
@@ -179,3 +183,91 @@ def test_damage_is_told_after_all_that_comes_before_it(monkeypatch: pytest.Monke
     stage.ask()
     stage.settle()
     assert read_until_error(stage, slow) == before
+
+
+# ---- What is wanted
+
+PEER = "127.0.0.1:1"
+MANY = Limits().max_events
+NAMES = b",".join(b"n%d" % number for number in range(MANY // 2))  # of which a set takes most
+MASKS = {
+    "words": b"*." + b"a." * (MANY - 3),
+    "stars": b"a." + b"*a" * (MANY - 2),
+    "masks": b",".join(b"*.%d" % number for number in range(MOST_MASKS)),
+}
+WANTED = {"names": NAMES, "long names": b",".join([b"x" * 1000] * 100), **MASKS}
+
+
+@pytest.mark.parametrize("events", WANTED.values(), ids=WANTED)
+def test_what_a_history_wants_is_counted_as_long_as_it_goes_on(events: bytes) -> None:
+    broker = Broker(clock=lambda: 0.0)
+    client = broker.connect(PEER, inside=True)
+    asked = b"h1 history latest --follow --events=%s\n" % events
+    broker.feed(client, asked + b"d delete_consumer h1\n")  # what is made once is made
+    broker.turn()
+    broker.sent(client, client.pending_size)
+    before = broker.core.used
+    tracemalloc.start()
+    broker.feed(client, asked)
+    broker.turn()
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    counted = broker.core.used - before
+    assert 0 < taken <= counted
+    broker.feed(client, b"d delete_consumer h1\n")
+    broker.turn()
+    broker.sent(client, client.pending_size)
+    assert broker.core.used == before, "it has seen enough"
+    broker.feed(client, asked)
+    broker.disconnect(client)
+    assert broker.core.used <= before, "it has gone"
+
+
+def test_what_is_remembered_is_counted_beforehand() -> None:
+    broker = Broker(clock=lambda: 0.0)
+    client = broker.connect(PEER)
+    before = broker.core.used
+    broker.feed(client, b"h1 history latest --follow --events=*.no\n")
+    counted = broker.core.used - before
+    (stream,) = (one for one in gc.get_objects() if isinstance(one, Stream) and one.client is client)
+    assert stream.wants
+    tracemalloc.start()
+    for number in range(2 * REMEMBERED):
+        assert not stream.wants(b"%0255d.yes" % number)  # too long to be remembered
+        assert not stream.wants(b"%0252d.yes" % number)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert REMEMBERED * 256 < taken < counted
+
+
+@pytest.mark.parametrize("journaled", [True, False], ids=["on disk", "in memory"])
+def test_with_full_memory_one_may_read_but_not_ask_for_much(journaled: bool, caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(journaled)
+    stage.broker.core.charge(stage.broker.core.max_memory)
+    client = stage.connect()
+    stage.broker.feed(client, b"h1 history latest\nh2 history latest --events=e.1\n")
+    stage.broker.feed(client, b"h3 history latest --events=%s\n" % NAMES[:3999])
+    stage.broker.feed(client, b"h4 history latest --events=*.1\n%s history latest\n" % (b"h" * 4000))
+    answers = [line.split(b" ")[1:3] for line in client.pending().splitlines()]
+    assert [words[0] if words[0] == b"error" else words[1] for words in answers] == [
+        b"--end", b"--end", b"error", b"error", b"error"
+    ]  # fmt: skip
+    assert caplog.text.count(REASONS["max_memory"]) == 3
+
+
+def test_a_full_disk_keeps_nobody_from_reading() -> None:
+    stage = Stage(journaled=True)
+    stage.broker.core.refusing = True
+    client = stage.connect()
+    stage.broker.feed(client, b"h1 history latest --events=%s\n" % NAMES)
+    stage.work()
+    assert client.pending().startswith(b"h1 ok --end ")
+
+
+def test_nothing_stays_of_one_who_followed_though_the_log_does_not_grow() -> None:
+    broker = Broker(clock=lambda: 0.0)
+    client = broker.connect(PEER)
+    for _ in range(10):
+        broker.feed(client, b"h1 history latest --follow\nd delete_consumer h1\n")
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, Stream) and one.client is client]

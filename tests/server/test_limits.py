@@ -17,7 +17,9 @@ import pytest
 
 from mqks.broker import Broker
 from mqks.broker.client import Client
-from mqks.broker.limits import REASONS, Limits
+from mqks.broker.durable import LONGEST_HOLD, MOST_HOLDS
+from mqks.broker.history import MOST_STREAMS
+from mqks.broker.limits import FIXED, REASONS, Limits
 from mqks.broker.words import MOST_WORDS
 from mqks.journal.disk import Reserve
 from mqks.server.config import IN_FILE, Config
@@ -95,6 +97,11 @@ def fill_disk(stage: Stage) -> None:
     ask(b"m1 publish e1 d1")(stage)
 
 
+def hold_much(stage: Stage) -> None:
+    stage.broker.recover()
+    ask(*(b"x hold n%d earliest --for=60" % number for number in range(MOST_HOLDS + 1)))(stage)
+
+
 def grow_unacked(stage: Stage) -> None:
     client = stage.connect()
     say(stage, client, b"c1 consume q1 e1 --manual-ack --prefetch=8")
@@ -130,7 +137,7 @@ CASES = {
     "max_events": Case(
         {"limits": Limits(max_events=2)},
         ask(b"r1 rebind q1 e1 e2", b"r2 rebind q1 --add e3"),
-        r"a queue may be subscribed to no more events than --max-events: 'q1'",
+        r"a queue or a history may have no more events than --max-events: 'q1'",
     ),
     "max_consumers": Case(
         {"limits": Limits(max_consumers=1)},
@@ -152,6 +159,12 @@ CASES = {
         ask(b"r1 rebind q1 e1", b"m1 publish e1 d1", b"m2 publish e1 d2"),
         r"out of memory: --max-memory is reached, consume or delete some queue first",
     ),
+    "histories": Case(
+        {},
+        ask(*(b"h%d history latest --follow" % number for number in range(MOST_STREAMS + 1))),
+        rf"too many histories at once on one connection: {MOST_STREAMS}",
+    ),
+    "holds": Case({"disk": FakeDisk(random.Random(1))}, hold_much, rf"too many holds: {MOST_HOLDS}"),
 }
 
 
@@ -175,7 +188,7 @@ def test_each_limit_has_a_case() -> None:
 
 
 def test_each_limit_is_an_option_with_the_same_default() -> None:
-    assert REASONS.keys() <= IN_FILE.keys()
+    assert REASONS.keys() - FIXED.keys() <= IN_FILE.keys()
     for each in fields(Limits):
         if each.name != "times":
             assert getattr(Config(), each.name) == each.default, each.name
@@ -207,11 +220,13 @@ def test_who_counts_as_one_address(one: str, another: str, same: bool) -> None:
 
 
 def test_those_from_inside_are_not_counted() -> None:
-    broker = Broker(limits=Limits(max_connections=1, max_connections_per_address=1, max_consumers=1))
+    broker = Broker(limits=Limits(max_connections=1, max_connections_per_address=1, max_consumers=1, max_events=1))
     inside = broker.connect("inside", inside=True)
     assert broker.crowded("192.0.2.1:1") is None
     broker.feed(inside, b"c1 consume --confirm q1 e1\nc2 consume --confirm q2 e1\n")
     assert inside.pending() == b"c1 ok \nc2 ok \n"
+    broker.feed(inside, b"h1 history earliest --events=e1,e.*\n")
+    assert inside.pending().endswith(b"\nh1 ok --end 0\n")
 
 
 # ---- Queues, events, consumers
@@ -377,6 +392,64 @@ def test_no_start_is_refused_by_a_limit() -> None:
         on_disk.crash()
         assert {name: queue.definition() for name, queue in on_disk.broker.queues.items()} == before, found_in
         assert on_disk.queue(long).length == 20, "but what is in it is kept, with what it may have of its own"
+
+
+# ---- Histories and holds
+
+
+@pytest.mark.parametrize(
+    ("events", "taken"),
+    [
+        (b"e1,e2,e3,e4,e5", True),
+        (b"e1,e2,e3,e4,e5,e6", False),
+        (b"e1.a.b.c.d.e.f", True),
+        (b"e1.*,e2,e3", True),  # a mask is one, and one more for each dot and star
+        (b"e1.*,e2,e3,e4", False),
+        (b"*.*.a", True),
+        (b"*.*.*", False),
+    ],
+)
+def test_how_many_events_a_history_may_have(events: bytes, taken: bool) -> None:
+    stage = Stage(limits=Limits(max_events=5))
+    (answer,) = say(stage, stage.connect(), b"h1 history earliest --events=" + events)
+    assert answer.startswith(b"h1 ok --end" if taken else b"h1 error ")
+    assert stage.broker.limits.times["max_events"] == (not taken)
+
+
+def test_more_names_than_a_history_may_have_are_not_read(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(limits=Limits(max_events=5))
+    say(stage, stage.connect(), b"h1 history earliest --events=e1,e2,,,e5,e6")
+    assert REASONS["max_events"] in caplog.text and "not a legal name" not in caplog.text
+
+
+def test_a_history_that_has_ended_makes_room_for_another() -> None:
+    stage = Stage()
+    client = stage.connect()
+    follow = [b"h%d history latest --follow" % number for number in range(MOST_STREAMS)]
+    assert say(stage, client, *follow) == []
+    assert b" error " in say(stage, client, b"h history latest --follow")[0]
+    assert say(stage, stage.connect(), *follow) == [], "each connection has its own"
+    ended, begun = say(stage, client, b"d delete_consumer h3", b"h history latest")
+    assert (ended[:12], begun[:11]) == (b"h3 ok --end ", b"h ok --end ")
+
+
+def test_a_hold_that_is_there_is_renewed_when_no_more_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of an older broker may have a longer name than a new one."""
+    monkeypatch.setattr("mqks.broker.durable.LONGEST_HOLD", 2 * LONGEST_HOLD)
+    on_disk, older = OnDisk(), b"x" * (LONGEST_HOLD + 1)
+    assert on_disk.say(on_disk.connect(), b"x hold %s earliest --for=9" % older) == []
+    monkeypatch.undo()
+    monkeypatch.setattr("mqks.broker.durable.MOST_HOLDS", 2)
+    on_disk.stop()
+    client = on_disk.connect()
+    for refused in (b"%sx" % older, b"y" * (LONGEST_HOLD + 1)):
+        assert b" error " in on_disk.say(client, b"x hold %s earliest --for=9" % refused)[0]
+    assert on_disk.say(client, b"x hold %s earliest --for=9" % (b"y" * LONGEST_HOLD)) == []
+    assert b" error " in on_disk.say(client, b"x hold z earliest --for=9")[0]
+    assert on_disk.say(client, b"x hold %s earliest --for=0" % older) == []
+    on_disk.stop()
+    assert on_disk.broker.journal
+    assert list(on_disk.broker.journal.retention.holds) == [b"y" * LONGEST_HOLD]
 
 
 # ---- Requests a second

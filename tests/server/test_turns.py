@@ -13,6 +13,7 @@ import pytest
 from mqks.broker import Broker
 from mqks.broker.access import EVERYTHING
 from mqks.broker.actions.consume import COSTLY
+from mqks.broker.actions.history import LONG
 from mqks.broker.client import Client
 from mqks.broker.entrance import Decided
 from mqks.broker.limits import Limits
@@ -28,6 +29,7 @@ COSTLY_LINES = {
     "_eval that is refused": b"v _eval nonsense\n",
     "_eval of SEVX": b'v _eval {"code": "1"}\n',
     "stats": b"v stats\n",
+    "history of many events": b"h history latest --events=%s\n" % b",".join([b"e1"] * LONG),
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqks.broker import Broker
+from mqks.broker.durable import LONGEST_HOLD
 from mqks.broker.inspection import text
 from mqks.broker.queue import Queue
 from mqks.journal.disk import RealDisk
@@ -93,7 +94,7 @@ def test_a_hold_has_the_name_that_it_was_given(tmp_path: Path) -> None:
     broker = Broker(disk=disk, max_line=1 << 20)
     broker.recover()
     client = broker.connect("127.0.0.1:5000")
-    broker.feed(client, "h hold ü 0 --for=60\n".encode() + b"h hold %s 0 --for=60\n" % LONG)
+    broker.feed(client, "h hold ü 0 --for=60\n".encode() + b"h hold %s 0 --for=60\n" % LONG[:LONGEST_HOLD])
     broker.turn()
     figures = Figures(broker, HOST)
     figures.sample()

@@ -46,6 +46,12 @@ class Reach:
         return len(words) > self._words and (not self._words or self._mask.covers(words[: self._words]))
 
 
+def remembering(asked: Asked, most: int = REMEMBERED) -> Asked:
+    """Answers the same, and knows by heart what it has answered of so many names."""
+    remembered = lru_cache(most)(asked)
+    return lambda name: remembered(name) if len(name) <= SHORT else asked(name)
+
+
 def covering(masks: Iterable[str]) -> Asked:
     """Answers of a name whether any of the masks covers it. What has no name is covered by `**` alone."""
     given = list(masks)
@@ -62,8 +68,7 @@ def covering(masks: Iterable[str]) -> Asked:
         words = name.split(b".")
         return name in names or any(reach.covers(words) for reach in reaches)
 
-    remembered = lru_cache(REMEMBERED)(look)
-    return lambda name: remembered(name) if len(name) <= SHORT else look(name)
+    return remembering(look)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ GoingOn = Callable[[int, int], None]
 
 SAY_EVERY = 2.0  # seconds, while a start takes long
 MOST_HOLDS = 1000
+LONGEST_HOLD = 256  # bytes of a hold's name: each checkpoint has them all
 
 
 class Durable(Operations):
@@ -229,8 +230,10 @@ class Durable(Operations):
         holds = self.journal.retention.holds
         if name not in holds:
             self.check_room()
+            if len(name) > LONGEST_HOLD:
+                raise BadRequest("the name of a hold is too long", f"it may have {LONGEST_HOLD} bytes")
             if len(holds) >= MOST_HOLDS:
-                raise BadRequest("too many holds", str(MOST_HOLDS))
+                raise self.limits.reached("holds", str(MOST_HOLDS))
         expires = self.wall() + seconds
         self.core.record(b"%s hold %s %d %.3f\n" % (self.new_dtid(), name, position, expires))
         holds[name] = Hold(position, expires)

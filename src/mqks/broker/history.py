@@ -6,6 +6,7 @@ journal a stream shows what is still in memory.
 
 Pieces count as memory, and all of them together may have so much of it. When another stream needs some, those whose
 clients do not read lose theirs, and read them again when their clients have room. A stream that finds none waits.
+What a stream keeps to know what is wanted counts too: with full memory none is begun that keeps much.
 
 Who asks for what hardly occurs has much looked at for few replies. So streams take turns, a slice at a time, and a turn
 of the broker has room for so much of it, whatever the number of streams: the rest is looked at in the turns after it.
@@ -36,6 +37,8 @@ NO_END = (1 << 63) - 1
 MOST_STREAMS = 16  # on one connection
 MOST_HELD = 32 << 20  # bytes of pieces, of all streams,
 SHARE = 8  # and not more than this part of all memory
+STREAM_COST = 1000  # bytes of memory, beside what it wants; measured, and rounded up
+LITTLE = 4096  # bytes that a stream may keep without asking for room: with full memory one may still read
 LOOK_AGAIN = 0.05  # seconds, for those who follow a log in memory
 
 
@@ -48,6 +51,7 @@ class Stream:
     until: bytes = b""  # the dtid at which it ends
     limit: int = NO_END
     wants: Callable[[bytes], bool] | None = None  # is this event wanted? None: all are
+    kept: int = 0  # bytes of memory that it takes as long as it goes on, first of all to know what is wanted
     follow: bool = False
     raw: bool = False
     shown: int = 0  # up to where it has been answered
@@ -137,14 +141,18 @@ class Histories:
     def begin(self, stream: Stream) -> None:
         streams = self._streams.setdefault(stream.client, [])
         if len(streams) >= MOST_STREAMS:
-            raise BadRequest("too many histories at once on one connection", str(MOST_STREAMS))
+            raise self._broker.limits.reached("histories", str(MOST_STREAMS))
         if any(one.request_id == stream.request_id for one in streams):
             raise BadRequest("this request id has a history that has not ended")
         if stream.raw:
             self._journal("--raw")
+        stream.kept += STREAM_COST + len(stream.request_id)
+        if stream.kept > LITTLE:
+            self._broker.check_memory()
         in_memory = self._broker.journal is None
         stream.position = self._broker.core.line_near(stream.start) if in_memory else self._batch_with(stream.start)
         streams.append(stream)
+        self._broker.core.charge(stream.kept)
         self._broker.core.expect(stream.client, 1)
         self._go_on(stream)
 
@@ -171,10 +179,7 @@ class Histories:
 
     def forget(self, client: Client) -> None:
         for stream in self._streams.pop(client, ()):
-            self._followers.pop(stream, None)
-            self._waiting.pop(stream, None)
-            self._hungry.pop(stream, None)
-            self._release(stream)
+            self._let_go(stream)
 
     def is_reading(self, client: Client) -> bool:
         return bool(self._streams.get(client))
@@ -310,6 +315,13 @@ class Histories:
         stream.text = stream.piece = None
         self._idle.pop(stream, None)
 
+    def _let_go(self, stream: Stream) -> None:
+        """It has ended: nothing of it stays."""
+        for waiting in (self._followers, self._waiting, self._hungry):
+            waiting.pop(stream, None)
+        self._release(stream)
+        self._broker.core.charge(-stream.kept)
+
     def _make_room(self) -> bool:
         """Is there memory for another piece? Those who do not read give theirs back for it, and read again later."""
         while self.held >= self.most_held and self._idle:
@@ -415,7 +427,7 @@ class Histories:
 
     def _close(self, stream: Stream, last: bytes) -> None:
         self._streams[stream.client].remove(stream)
-        self._release(stream)
+        self._let_go(stream)
         self._broker.core.say(stream.client, b"%s %s\n" % (stream.request_id, last))
         self._broker.core.expect(stream.client, -1)
 

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 
 from mqks.broker.errors import BadRequest
 
+# Those that no option changes.
+FIXED: Mapping[str, str] = {
+    "histories": "too many histories at once on one connection",
+    "holds": "too many holds",
+}
 # The names are those of the options; what is said names the flag, so that an operator knows what to change.
 REASONS: Mapping[str, str] = {
     "max_line": "the line is longer than --max-line",
@@ -16,13 +21,14 @@ REASONS: Mapping[str, str] = {
     "auth_timeout": "it did not say who it is within --auth-timeout",
     "line_timeout": "a line did not end within --line-timeout",
     "max_queues": "--max-queues is reached: delete some queue first",
-    "max_events": "a queue may be subscribed to no more events than --max-events",
+    "max_events": "a queue or a history may have no more events than --max-events",
     "max_consumers": "--max-consumers of one connection is reached",
     "max_unacked": "a consumer asked for more unacked messages than --max-unacked",
     "max_length": "a queue is full: its --max-length is reached",
     "max_bytes": "a queue is full: its --max-bytes is reached",
     "min_free_disk": "the disk takes no more: see the log of the broker",
     "max_memory": "out of memory: --max-memory is reached, consume or delete some queue first",
+    **FIXED,
 }
 
 

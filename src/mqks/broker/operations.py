@@ -98,6 +98,10 @@ class Operations:
         """May more be taken?"""
         if self.core.refusing:
             raise self.limits.reached("min_free_disk")
+        self.check_memory()
+
+    def check_memory(self) -> None:
+        """Likewise, of what is never written down."""
         if self.core.full:
             raise self.limits.reached("max_memory")
 

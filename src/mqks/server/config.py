@@ -279,7 +279,7 @@ class Config:
     )
     max_events: int = field(
         default=10_000,
-        metadata=about(COUNT, "most events that one queue is subscribed to"),
+        metadata=about(COUNT, "most events of one queue, or of one history"),
     )
     max_consumers: int = field(
         default=10_000,

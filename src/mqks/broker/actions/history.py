@@ -1,9 +1,6 @@
 """history and hold: the log read again, and kept from going before it was read."""
 
-from collections.abc import Callable
-from functools import lru_cache
-
-from mqks.broker.access import REMEMBERED, SHORT, Rights, permit
+from mqks.broker.access import SHORT, Asked, permit, remembering
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
@@ -13,6 +10,11 @@ from mqks.broker.words import CONFIRM, Flags, count, parse, seconds, switch, tex
 from mqks.names import Events
 
 MOST_MASKS = 100  # of one history: each is tried on each message
+REMEMBERED = 256  # events of which a history with masks knows whether they are wanted: most messages are of few events
+LONG = 4096  # bytes of --events, after which others have their turn
+# Bytes of memory; measured, and rounded up.
+WANTED_COST = 250  # for a name, and for a word or a star of a mask, beside its letters
+REMEMBERED_COST = 250  # for an event that is remembered, likewise
 HISTORY: Flags = {
     **CONFIRM,
     b"--to": text,
@@ -42,24 +44,46 @@ def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> 
             stream.stop = broker.histories.place(to)
         else:
             stream.until = dtid_at(to)
-    stream.wants = _wants(client.rights, words.flags.get(b"--events"))
+    stream.wants, stream.kept = _wants(broker, client, words.flags.get(b"--events"))
     stream.limit = words.flags.get(b"--limit", NO_END)
     broker.histories.begin(stream)
 
 
-def _wants(rights: Rights, events: bytes | None) -> Callable[[bytes], bool] | None:
-    """Which events are shown: those that are asked for, of those that may be read."""
+def _wants(broker: Durable, client: Client, events: bytes | None) -> tuple[Asked | None, int]:
+    """Which events are shown, and how many bytes it takes to know: those that are asked for, of those that may be
+    read."""
+    rights = client.rights
     if events is None:
-        return None if rights.reads_all else rights.may_read
+        return None if rights.reads_all else rights.may_read, 0
+    asked, size = _asked(broker, client, events)
+    if rights.reads_all:
+        return asked, size
+    return lambda event: asked(event) and rights.may_read(event), size
+
+
+def _asked(broker: Durable, client: Client, events: bytes) -> tuple[Asked, int]:
+    """Is an event one of these names, or does a mask match it? How many there are is counted before they are split."""
+    if len(events) > LONG:
+        broker.core.rest()
+    number = 1 + events.count(b",")
+    _check_number(broker, client, number)
     given = [check_name(event) for event in events.split(b",")]
-    if sum(b"*" in event for event in given) > MOST_MASKS:
-        raise BadRequest("too many masks in --events", f"{MOST_MASKS} are taken, and any number of names")
-    asked = Events(given)
-    if asked.only_names and rights.reads_all:  # of which any number are found at once
-        return asked.__contains__
-    wants = asked.__contains__ if rights.reads_all else lambda event: event in asked and rights.may_read(event)
-    remembered = lru_cache(REMEMBERED)(wants)  # most messages are of few events
-    return lambda event: remembered(event) if len(event) <= SHORT else wants(event)
+    masks = [event for event in given if b"*" in event]
+    if len(masks) > MOST_MASKS:
+        raise BadRequest("too many masks in --events", f"{MOST_MASKS} are taken")
+    number += sum(mask.count(b".") + mask.count(b"*") for mask in masks)
+    _check_number(broker, client, number)
+    size = WANTED_COST * number + len(events)
+    asked = Events(given).__contains__
+    if not masks:
+        return asked, size  # any number of names is found at once
+    return remembering(asked, REMEMBERED), size + REMEMBERED * (REMEMBERED_COST + SHORT)
+
+
+def _check_number(broker: Durable, client: Client, number: int) -> None:
+    """May it want so many events? Words and stars of masks count as well, since each is kept."""
+    if number > broker.limits.max_events and not client.inside:
+        raise broker.limits.reached("max_events")
 
 
 def hold(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
