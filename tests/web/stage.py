@@ -29,6 +29,14 @@ class Stage:
         self.broker.feed(client, b"".join(line + b"\n" for line in lines))
         self.serve()
 
+    def ask(self, client: Client, *lines: bytes) -> list[bytes]:
+        """The client says this, and reads what it is told; the others are left alone."""
+        self.broker.feed(client, b"".join(line + b"\n" for line in lines))
+        self.broker.turn()
+        told = client.pending()
+        self.broker.sent(client, len(told))
+        return told.splitlines()
+
     def serve(self, but: Iterable[Client] = ()) -> None:
         self.broker.turn()
         for client in self.broker.clients:
