@@ -1,4 +1,4 @@
-"""The journal as the broker keeps it: writes, group commit, checkpoints, parts of the log read back, retention.
+"""The journal as the broker keeps it: when what is written, synced, read back, put into a checkpoint, and removed.
 
 The core tells what is to be written and asks for what it wants to read; `Journal` does it through the disk seam, starts
 syncs in the background, and lets replies go when the sync that covers them is done. One sync is on its way at most;
@@ -19,8 +19,7 @@ from mqks.journal.disk import FULL, Disk, Done
 from mqks.journal.errors import Damaged, JournalError
 from mqks.journal.format import segment_name
 from mqks.journal.index import Index
-from mqks.journal.progress import FOLDER as PROGRESS
-from mqks.journal.progress import Checkpoint, Log
+from mqks.journal.progress import Checkpoint, Log, Logs, remove_before
 from mqks.journal.retention import Retention, bytes_to_retain
 from mqks.journal.segments import Piece, Segments
 from mqks.journal.timing import Histogram
@@ -94,13 +93,7 @@ class Journal:
         self.broken: str | None = None
         self.full: str | None = None  # why nothing more is taken for now
         self._spared = False  # though there is what `min_free` spared: checkpoints can still be made
-        self._log = Log(disk, number)
-        self._folder = disk.open_folder(PROGRESS)
-        self._unsynced_logs: dict[int, Log] = {number: self._log}
-        self._folder_unsynced = True
-        self._unwritten_words: list[bytes] = []
-        self._replaced: list[Log] = []  # logs that a checkpoint on disk will make needless
-        self._old_logs: set[int] = set()  # files of such logs, still open
+        self._logs = Logs(disk, number)
         self._jobs: dict[int, tuple[Callable[[Done], None], tuple[int, ...]]] = {}  # what follows, files in use
         self._tags = itertools.count(1)
         self._syncing = False
@@ -115,7 +108,7 @@ class Journal:
     @property
     def unwritten(self) -> bool:
         """Is there something that the files should have and do not? Only a full disk allows that."""
-        return self._core.unwritten or bool(self._unwritten_words)
+        return self._core.unwritten or self._logs.unwritten
 
     @property
     def disk(self) -> Disk:
@@ -147,14 +140,13 @@ class Journal:
 
     def write_progress(self, words: bytes) -> None:
         """Also what a full disk did not take before; then there may be nothing new."""
-        if words:
-            self._unwritten_words.append(words)
-        if not self._unwritten_words:
+        self._logs.add(words)
+        if not self._logs.unwritten:
             return
         try:
-            if not self._log.has_room():
+            if not self._logs.current.has_room():
                 self._refuse(spared=self._has_spare())  # what is left is for acks
-            self._log.write(b"".join(self._unwritten_words))
+            self._logs.write()
         except OSError as error:
             if error.errno not in FULL:
                 self.fail(f"progress cannot be written: {error}")
@@ -162,9 +154,6 @@ class Journal:
             self._refuse()
             if self._core.settled_waits:
                 self._owner.refuse_held("the disk is full")
-            return
-        self._unwritten_words.clear()
-        self._unsynced_logs[self._log.number] = self._log
 
     def wrote(self) -> None:
         if self.broken:
@@ -253,12 +242,10 @@ class Journal:
 
     def _close_unused(self) -> None:
         """Files that are needed no more, or only rarely: but none that is in use in the background."""
-        if self._old_logs or self.segments.too_many_open:
+        if self._logs.needless or self.segments.too_many_open:
             in_use = {file for _, files in self._jobs.values() for file in files}
             self.segments.close_unused(in_use)
-            for file in self._old_logs - in_use:
-                self._disk.close(file)
-            self._old_logs &= in_use
+            self._logs.close_unused(in_use)
 
     def _start_sync(self, files: tuple[int, ...], done: Callable[[Done], None], *, urgent: bool) -> None:
         self._disk.start_sync(files, self._job(done, files), urgent=urgent)
@@ -274,13 +261,11 @@ class Journal:
             return
         writes, position = self._core.written, self._core.written_position
         files = self.segments.to_sync()
-        logs = []
+        logs: dict[Log, int] = {}
         if self._core.settled_waits or not self._core.waits_for_disk:
             self._core.settled_is_taken()
-            logs = [(one, one.size) for one in self._unsynced_logs.values()]
-            files += (*(one.file for one, _ in logs), *((self._folder,) if self._folder_unsynced else ()))
-            self._unsynced_logs.clear()
-            self._folder_unsynced = False
+            progress_files, logs = self._logs.to_sync()
+            files += progress_files
 
         def done(result: Done) -> None:
             self._syncing = False
@@ -288,7 +273,7 @@ class Journal:
                 self.fail(f"a sync has failed, and what the disk has of the last messages is not known: {result.error}")
             elif not self.broken:
                 self.sync_times.add(self._timers.clock() - begun, self.retention.wall())
-                for one, size in logs:
+                for one, size in logs.items():
                     one.synced = size
                 self._synced(writes, position)
 
@@ -325,14 +310,14 @@ class Journal:
         """Sync what was written since the last time, show it, and see if it is time for a checkpoint."""
         self._core.heeded = False
         position = self._core.written_position
-        acks = any(one.size > one.synced for one in self._unsynced_logs.values())
+        unsynced = self._logs.unsynced or position not in (self._core.synced, self._after_mark)
         self._look_at_space()
-        if self.options.fsync != "never" and (acks or position not in (self._core.synced, self._after_mark)):
+        if unsynced and self.options.fsync != "never":
             self._sync()
         if not self._core.holds:
             self._owner.grew()
         behind = position - self._checkpointed_at
-        if behind >= self._checkpoint_bytes or self._log.size >= self.options.checkpoint_bytes // 4:
+        if behind >= self._checkpoint_bytes or self._logs.current.size >= self.options.checkpoint_bytes // 4:
             self.checkpoint()
 
     def _mark(self) -> None:
@@ -384,9 +369,8 @@ class Journal:
             self.retain()
             if self.unwritten:
                 self._core.write_out()
-            if self._unwritten_words:
-                self.write_progress(b"")
-            room = self.segments.has_room() and self._log.has_room() and not self.unwritten
+            self.write_progress(b"")
+            room = self.segments.has_room() and self._logs.current.has_room() and not self.unwritten
             self._spared = room or (self._has_spare() and not self.unwritten)
             room = room and not self._is_short()
         except OSError as error:
@@ -409,9 +393,8 @@ class Journal:
         self._core.write_out()  # queues must not know of messages that the journal lacks
         if self._checkpointing or self.broken or self.unwritten or (self.full and not self._spared):
             return
-        number = self._log.number + 1
         try:
-            made, file, unused = self._write_checkpoint(number)
+            made, file, unused = self._write_checkpoint()
         except OSError as error:
             if error.errno not in FULL:
                 self.fail(f"a checkpoint cannot be written: {error}")
@@ -425,12 +408,9 @@ class Journal:
                 self.fail(f"a checkpoint cannot be written: {result.error}")
                 return
             self.retention.needed_from, self.retention.unheld = made.position, unheld
-            for one in [one for one in self._replaced if one.number < number]:
-                self._replaced.remove(one)
-                self._unsynced_logs.pop(one.number, None)
-                self._old_logs.add(one.file)
+            self._logs.forget_before(made.number)
             self.index.remove(unused)
-            remove_older(self._disk, number)
+            remove_before(self._disk, made.number)
             self.retain()
 
         def synced(result: Done) -> None:
@@ -443,8 +423,8 @@ class Journal:
             self._finish_checkpoint()
 
         def rename() -> None:
-            self._rename_checkpoint(number)
-            self._start_sync((self._folder,), renamed, urgent=False)
+            made.publish(self._disk)
+            self._start_sync((self._logs.folder,), renamed, urgent=False)
 
         self._start_sync((*self.index.to_sync(), file), synced, urgent=False)
 
@@ -459,34 +439,20 @@ class Journal:
             finish, self._finish = self._finish, None
             finish()
 
-    def _write_checkpoint(self, number: int) -> tuple[Checkpoint, int, list[int]]:
+    def _write_checkpoint(self) -> tuple[Checkpoint, int, list[int]]:
         """Into a file that is no checkpoint yet; a new log begins with it."""
-        fresh = Log(self._disk, number)
-        self._replaced.append(self._log)
-        made = self._owner.checkpoint(number)
+        fresh = self._logs.next()
+        made = self._owner.checkpoint(fresh.number)
         unused = self.index.unused()
-        self._log = fresh
-        self._unsynced_logs[number] = fresh
-        self._folder_unsynced = True
+        self._logs.begin(fresh)
         self._checkpointed_at = made.position
-        name = f"{PROGRESS}/{number:010d}.new"
-        file = self._disk.open(name, create=True)
-        try:
-            self._disk.write(file, made.pack(), 0)
-        except OSError:
-            self._disk.close(file)
-            self._disk.remove(name)
-            raise
-        return made, file, unused
-
-    def _rename_checkpoint(self, number: int) -> None:
-        """All that it relies on is on disk: from now on it is one."""
-        self._disk.rename(f"{PROGRESS}/{number:010d}.new", f"{PROGRESS}/{number:010d}.checkpoint")
+        return made, made.write(self._disk), unused
 
     def retain_from_time_to_time(self) -> None:
         """What is old goes also where little happens."""
         self._look_at_space()
-        if self._core.written_position != self._checkpointed_at or self._log.size:  # acks alone let segments go too
+        acked = self._logs.current.size > 0  # that alone lets segments go too
+        if acked or self._core.written_position != self._checkpointed_at:
             self.checkpoint()
         self.retain()
         self._timers.set("retain", LOOK_AT_AGE, self.retain_from_time_to_time)
@@ -521,21 +487,13 @@ class Journal:
             self._core.synced = self._core.written_position
             self._core.mark()  # the last word: readers see the whole journal
             self._core.write_out()
-            made, file, unused = self._write_checkpoint(self._log.number + 1)
+            made, file, unused = self._write_checkpoint()
             self.segments.finish()
             for one in (*self.segments.unsynced(), *self.index.to_sync(), file):
                 self._disk.sync(one)
-            self._rename_checkpoint(made.number)
-            self._disk.sync(self._folder)
+            made.publish(self._disk)
+            self._disk.sync(self._logs.folder)
             self.index.remove(unused)
-            remove_older(self._disk, made.number)
+            remove_before(self._disk, made.number)
         except OSError as error:
             self.fail(f"the journal could not be closed in order: {error}; nothing that was confirmed is lost")
-
-
-def remove_older(disk: Disk, number: int) -> None:
-    """What a checkpoint of this number makes needless."""
-    for name in disk.files(PROGRESS):
-        first = name.partition(".")[0]
-        if first.isdigit() and int(first) < number:
-            disk.remove(f"{PROGRESS}/{name}")

@@ -70,6 +70,24 @@ class Checkpoint:
         data = b"".join((line, self.extents, *(kept.snapshot for kept in self.queues), self.seen))
         return data + struct.pack("<I", crc32(data))
 
+    def write(self, disk: Disk) -> int:
+        """Into a file that is no checkpoint yet, which is answered."""
+        file = disk.open(self._file("new"), create=True)
+        try:
+            disk.write(file, self.pack(), 0)
+        except OSError:
+            disk.close(file)
+            disk.remove(self._file("new"))
+            raise
+        return file
+
+    def publish(self, disk: Disk) -> None:
+        """All that it relies on is on disk: from now on it is one."""
+        disk.rename(self._file("new"), self._file("checkpoint"))
+
+    def _file(self, kind: str) -> str:
+        return f"{FOLDER}/{self.number:010d}.{kind}"
+
     @classmethod
     def unpack(cls, number: int, data: bytes) -> "Checkpoint | None":
         """None: it is not whole."""
@@ -130,6 +148,74 @@ class Log:
     def has_room(self) -> bool:
         """Is there disk for what may come next? Space is reserved a good part ahead."""
         return self._reserve.has_room(self.file, self.size)
+
+
+class Logs:
+    """The log that is being written, and those before it until a checkpoint on disk makes them needless."""
+
+    def __init__(self, disk: Disk, number: int) -> None:
+        self._disk = disk
+        self.folder = disk.open_folder(FOLDER)
+        self.needless: set[int] = set()  # files of logs, still open
+        self._unwritten: list[bytes] = []  # words that a full disk did not take yet
+        self._replaced: list[Log] = []
+        self._to_sync: dict[int, Log] = {}
+        self._folder_to_sync = False
+        self.current = Log(disk, number)
+        self._appeared()
+
+    def next(self) -> Log:
+        """The file of another log, which does not take the place of this one yet."""
+        return Log(self._disk, self.current.number + 1)
+
+    def begin(self, fresh: Log) -> None:
+        self._replaced.append(self.current)
+        self.current = fresh
+        self._appeared()
+
+    def _appeared(self) -> None:
+        self._to_sync[self.current.number] = self.current
+        self._folder_to_sync = True
+
+    def add(self, words: bytes) -> None:
+        """To be written with the next `write`; there may be none."""
+        if words:
+            self._unwritten.append(words)
+
+    @property
+    def unwritten(self) -> bool:
+        return bool(self._unwritten)
+
+    def write(self) -> None:
+        self.current.write(b"".join(self._unwritten))
+        self._unwritten.clear()
+        self._to_sync[self.current.number] = self.current
+
+    @property
+    def unsynced(self) -> bool:
+        """Are there words that no sync has begun to cover?"""
+        return any(one.size > one.synced for one in self._to_sync.values())
+
+    def to_sync(self) -> tuple[tuple[int, ...], dict[Log, int]]:
+        """The handles, and how far each log is synced then."""
+        logs = {one: one.size for one in self._to_sync.values()}
+        files = (*(one.file for one in logs), *((self.folder,) if self._folder_to_sync else ()))
+        self._to_sync.clear()
+        self._folder_to_sync = False
+        return files, logs
+
+    def forget_before(self, number: int) -> None:
+        """A checkpoint of this number is on disk."""
+        for one in [one for one in self._replaced if one.number < number]:
+            self._replaced.remove(one)
+            self._to_sync.pop(one.number, None)
+            self.needless.add(one.file)
+
+    def close_unused(self, in_use: set[int]) -> None:
+        """All that are needless, but for these files."""
+        for file in self.needless - in_use:
+            self._disk.close(file)
+        self.needless &= in_use
 
 
 def places(snapshot: bytes) -> Iterator[int]:
@@ -243,6 +329,14 @@ def remove_stale(disk: Disk, names: list[str]) -> None:
     sync_folder(disk, FOLDER)
     for name in names:
         disk.remove(f"{FOLDER}/{name}")
+
+
+def remove_before(disk: Disk, number: int) -> None:
+    """What a checkpoint of this number makes needless."""
+    for name in disk.files(FOLDER):
+        first = name.partition(".")[0]
+        if first.isdigit() and int(first) < number:
+            disk.remove(f"{FOLDER}/{name}")
 
 
 def read(disk: Disk, name: str, *, make_safe: bool = False) -> bytes:
