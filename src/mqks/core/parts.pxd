@@ -72,6 +72,7 @@ cdef class Queue:
     cdef dict retries                   # position → count, for those above what fits beside the position
     cdef readonly list consumers        # in the order in which they joined
     cdef Py_ssize_t turn                # whose turn it is: index after the one served last
+    cdef dict leaving                   # consumers that have left and have deliveries on their way, as keys; None until the first one
     cdef uint64_t sequence
     cdef uint64_t stamp                 # position of the last message put here: a message comes once
     cdef bint dirty                     # stands in Router.dirty_queues

@@ -20,7 +20,7 @@ cdef class Settler(Router):
 
 
 cdef object retry_of(Queue q, uint64_t item)
-cdef void free_if_gone(Settler core, Consumer c) noexcept
+cdef int free_if_gone(Settler core, Consumer c) except -1
 
 
 cdef inline int progress(Settler core, Queue q) except -1:

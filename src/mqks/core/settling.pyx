@@ -61,6 +61,10 @@ cdef class Settler(Router):
             c.queue.turn -= 1
         if c.manual_ack or disconnected:
             return_unsettled(self, c, disconnected)
+        elif c.ring.live:
+            if c.queue.leaving is None:
+                c.queue.leaving = {}
+            c.queue.leaving[c] = None
         free_if_gone(self, c)
 
     def detach(self, Connection c):
@@ -83,10 +87,9 @@ cdef class Settler(Router):
         for c in q.consumers:
             forget(c)
             c.dismissed = True
-            unsettled.drop_index(&c.ring, &self.memory)
-            while c.ring.live:
-                settle(self, c, c.ring.head)
-            free_if_gone(self, c)
+            settle_all(self, c)
+        for c in list(q.leaving or ()):         # else a checkpoint would keep what no queue knows of
+            settle_all(self, c)
         while q.ready.count and (q.ready.first.items != NULL or self.bring_back(q)):
             let_go(self.tail, position_of(pop_ready(self, q)))
         while q.returned.count:
@@ -154,11 +157,22 @@ cdef class Settler(Router):
         return 0
 
 
-cdef void free_if_gone(Settler core, Consumer c) noexcept:
+cdef int free_if_gone(Settler core, Consumer c) except -1:
     """A small ring stays with its consumer when it empties; with one that is gone there is no use for it."""
     if c.gone and c.ring.live == 0:
         unsettled.free_ring(&c.ring, &core.memory)
 
+        if c.queue.leaving is not None:
+            c.queue.leaving.pop(c, None)
+    return 0
+
+
+cdef int settle_all(Settler core, Consumer c) except -1:
+    """One that is gone, with its queue."""
+    unsettled.drop_index(&c.ring, &core.memory)
+    while c.ring.live:
+        settle(core, c, c.ring.head)
+    return free_if_gone(core, c)
 
 cdef int forget(Consumer c) except -1:
     c.gone = True
