@@ -19,4 +19,6 @@ cdef class Deliverer(Settler):
     cdef Queue serve_next(self)
     cdef int serve(self, Queue q) except -1
     cdef bint at_hand(self, Queue q) except -1
+    cdef int tell_due(self, Connection c) except -1
+    cdef int ease(self) except -1
     cdef int took(self, Connection c, size_t size) except -1

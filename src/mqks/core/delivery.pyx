@@ -43,6 +43,8 @@ cdef class Deliverer(Settler):
 
     cdef bint begin_round(self) except -1:
         """A round serves the queues that are dirty now. One that something cut short goes on where it was."""
+        if self.squeezed and self.memory.used < self.max_memory:
+            self.ease()
         if self.served == PyList_GET_SIZE(self.serving):
             self.serving = self.dirty_queues
             self.served = 0
@@ -195,13 +197,9 @@ cdef class Deliverer(Settler):
                     if consumer.ring.live:
                         consumer.settling = True
                         c.settling.append(consumer)
+        c.replies = min(c.replies, waiting(c))
         if not choked(self, c):
-            if c.due:
-                due = c.due
-                c.due = None
-                for consumer in due:
-                    if not consumer.gone or consumer.dismissed:
-                        self.tell(consumer)
+            self.tell_due(c)
             if c.waits:
                 self.can_resume = True
         if c.reads_history and waiting(c) < self.high_water:
@@ -215,6 +213,29 @@ cdef class Deliverer(Settler):
                 consumer.starved = False
                 if not consumer.gone:
                     soil(self, consumer.queue)
+        return 0
+
+    cdef int tell_due(self, Connection c) except -1:
+        """What its consumers were not told when there was no room."""
+        cdef Consumer consumer
+        if c.due:
+            due = c.due
+            c.due = None
+            for consumer in due:
+                if not consumer.gone or consumer.dismissed:
+                    self.tell(consumer)
+        return 0
+
+    cdef int ease(self) except -1:
+        """There is memory again: those are told who could not be, and those are heard whose unread replies took too much of it."""
+        cdef dict owed = self.owed
+        cdef Connection c
+        self.squeezed = False
+        self.can_resume = True
+        self.owed = {}
+        for c in owed:
+            if not choked(self, c):
+                self.tell_due(c)
         return 0
 
 
@@ -299,7 +320,8 @@ cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t seque
     else:
         body = core.handler.render(line[:end - line], c.dialect, retry_of(q, item))
         body = c.prefix + body + b"\n"
-        core.write(connection, PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
+        memcpy(out_room(core, connection, PyBytes_GET_SIZE(body)), PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
+        connection.out.tail += PyBytes_GET_SIZE(body)
     given.item = item
     given.sequence = sequence
     given.end = connection.sent + waiting(connection)

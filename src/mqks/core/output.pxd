@@ -9,6 +9,7 @@ from mqks.core.parts cimport Connection, Consumer, waiting
 
 cdef enum:
     LARGE = 512 * 1024          # an out-buffer of a busy connection; some are kept at rest
+    MANY = 64 * 1024            # bytes of replies that a client need not have read to be heard, though memory is full
 
 
 @cython.final
@@ -28,6 +29,8 @@ cdef class Output:
     cdef readonly size_t high_water
     cdef readonly uint64_t bytes_in     # taken from all clients, also from those that are gone
     cdef readonly uint64_t bytes_out    # given to them
+    cdef bint squeezed                  # memory was full, and some wait until it is not: see `ease`
+    cdef dict owed                      # connections with consumers whose --update found no memory, as keys
     cdef list dirty_connections         # those that were said something since they were last sent
     cdef char** spare                   # large out-buffers at rest
     cdef int spares
@@ -53,7 +56,12 @@ cdef class Output:
 
 cdef inline bint choked(Output core, Connection c) noexcept:
     """Has this client let so many replies pile up, beyond what deliveries alone may, that it should not be heard?"""
-    return waiting(c) > 2 * core.high_water + core.max_line
+    if waiting(c) > 2 * core.high_water + core.max_line:
+        return True
+    if waiting(c) <= MANY or c.replies <= MANY or core.memory.used < core.max_memory:
+        return False
+    core.squeezed = True
+    return True
 
 
 cdef inline bint unheard(Output core, Connection c) noexcept:

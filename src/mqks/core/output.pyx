@@ -34,6 +34,7 @@ cdef class Output:
         self.high_water = high_water
         self.most_spares = min(<size_t>SPARES, max_memory // (16 * LARGE))
         self.dirty_connections = []
+        self.owed = {}
         self.held = []
         self.spare = <char**>take(&self.memory, SPARES * sizeof(char*))
 
@@ -87,6 +88,7 @@ cdef class Output:
         memcpy(to, id, size)
         memcpy(to + size, b" ok \n", 5)
         c.out.tail += size + 5
+        c.replies += size + 5
         return 0
 
     # ── replies that wait for the disk ──
@@ -179,10 +181,14 @@ cdef class Output:
     def tell(self, Consumer consumer):
         """Say how things stand with its queue. One who does not read is told once, when it reads again."""
         cdef Connection c = consumer.connection
-        if choked(self, c) or self.memory.used >= self.max_memory:
+        cdef bint full = self.memory.used >= self.max_memory
+        if full or choked(self, c):
             if c.due is None:
                 c.due = {}
             c.due[consumer] = None
+            if full:
+                self.owed[c] = None
+                self.squeezed = True
         else:
             self.say(c, self.handler.update(consumer))
 
@@ -190,6 +196,7 @@ cdef class Output:
         if not c.gone:
             memcpy(out_room(self, c, size), text, size)
             c.out.tail += size
+            c.replies += size
         return 0
 
     cdef char* large_block(self) except NULL:
@@ -200,6 +207,7 @@ cdef class Output:
 
     cdef void drop_out(self, Connection c) noexcept:
         c.large = c.out.tail > LARGE // 8       # by what was in it, not by what it was
+        c.replies = 0
         if c.out.capacity == LARGE and self.spares < self.most_spares:
             self.spare[self.spares] = c.out.data
             self.spares += 1

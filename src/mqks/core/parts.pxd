@@ -28,6 +28,7 @@ cdef class Connection:
     cdef Buffer unread                  # bytes that wait: until it has read its replies, or is unblocked, or has its turn
     cdef bint waits                     # stands in Core.held_back
     cdef Buffer out
+    cdef size_t replies                 # bytes of `out` that are no deliveries, or more: those that have left may count as well
     cdef bint large                     # its last out-buffer was a large one, so begin with a large one
     cdef readonly uint64_t received
     cdef readonly uint64_t sent
@@ -71,8 +72,8 @@ cdef class Queue:
     cdef Heap returned
     cdef dict retries                   # position → count, for those above what fits beside the position
     cdef readonly list consumers        # in the order in which they joined
-    cdef Py_ssize_t turn                # whose turn it is: index after the one served last
     cdef dict leaving                   # consumers that have left and have deliveries on their way, as keys; None until the first one
+    cdef Py_ssize_t turn                # whose turn it is: index after the one served last
     cdef uint64_t sequence
     cdef uint64_t stamp                 # position of the last message put here: a message comes once
     cdef bint dirty                     # stands in Router.dirty_queues

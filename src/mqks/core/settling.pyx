@@ -76,6 +76,7 @@ cdef class Settler(Router):
                 free_if_gone(self, consumer)
         c.gone = True
         c.settling = c.starved = c.due = None
+        self.owed.pop(c, None)
         buffer.release(&c.partial, &self.memory)
         buffer.release(&c.unread, &self.memory)
         self.drop_out(c)
@@ -161,7 +162,6 @@ cdef int free_if_gone(Settler core, Consumer c) except -1:
     """A small ring stays with its consumer when it empties; with one that is gone there is no use for it."""
     if c.gone and c.ring.live == 0:
         unsettled.free_ring(&c.ring, &core.memory)
-
         if c.queue.leaving is not None:
             c.queue.leaving.pop(c, None)
     return 0
@@ -173,6 +173,7 @@ cdef int settle_all(Settler core, Consumer c) except -1:
     while c.ring.live:
         settle(core, c, c.ring.head)
     return free_if_gone(core, c)
+
 
 cdef int forget(Consumer c) except -1:
     c.gone = True
