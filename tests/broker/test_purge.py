@@ -269,6 +269,23 @@ def test_who_publishes_meanwhile_reads_little_of_what_is_too_much(monkeypatch: p
     assert 0 < reads.took() <= 2 * (LONG + 1000)
 
 
+def test_a_large_message_for_which_many_have_to_go_reads_little_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_disk = cold(b"--overflow=drop-oldest")
+    on_disk.options |= {"max_line": 1 << 30}
+    on_disk.crash()
+    most = on_disk.queue().bytes
+    on_disk.say(on_disk.connect(), b"r rebind q1 --max-bytes=%d" % most)
+    reads = Reads(on_disk, monkeypatch)
+    on_disk.say(on_disk.connect(), b"m publish e1 %s" % (b"d" * (40 * LONG)))
+    lengths = [COLD + 1, on_disk.queue().length]
+    while lengths[-1] < lengths[-2]:
+        assert 0 < reads.took() <= MOST_READ + LONG + 1000
+        on_disk.wait(overflow.PAUSE)
+        lengths.append(on_disk.queue().length)
+    assert on_disk.queue().bytes <= most < on_disk.queue().bytes + LONG + 1000
+    assert len(lengths) > 3
+
+
 def test_a_queue_that_waits_for_the_disk_can_be_purged() -> None:
     on_disk = OnDisk(**SMALL)
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1")

@@ -22,6 +22,8 @@ from tests.running import PATIENCE
 from tests.server.test_connections import reset
 
 SHARE = 64  # requests of one connection in a turn
+EFFORT = 16384  # queues that its messages go to, likewise
+LOOKING = 256  # queues that take as long as a look at patterns
 LITTLE = 4096  # bytes of a stranger that wait
 COSTLY_LINES = {
     "masks": b"r rebind q1 --remove-mask *.y\n",
@@ -85,6 +87,13 @@ def answers(near: socket.socket) -> int:
     return near.recv(1 << 20).count(b"\n")
 
 
+def is_answered(near: socket.socket) -> bool:
+    try:
+        return answers(near) > 0
+    except BlockingIOError:
+        return False
+
+
 def test_one_who_asks_much_does_not_keep_the_others_waiting(turns: Turns) -> None:
     (many, _), (one, _) = turns.pair(), turns.pair()
     many.sendall(b"p ping\n" * (3 * SHARE + 1))
@@ -125,6 +134,44 @@ def test_publishes_are_taken_all_at_once(turns: Turns) -> None:
     near.sendall(b"m publish e1 data\n" * 1000)
     turns.turn()
     assert turns.broker.core.published == client.lines == 1000
+
+
+def test_publishes_to_many_queues_are_taken_some_at_a_time(turns: Turns) -> None:
+    """Each of them is as much work as there are queues."""
+    (near, _), (other, _) = turns.pair(), turns.pair()
+    for number in range(EFFORT // 8):
+        turns.broker.feed(turns.broker.connect("127.0.0.1:2"), b"s subscribe q%d e1\n" % number)
+    near.sendall(b"m publish e1 data\n" * 20)
+    for taken in (8, 16, 20):
+        other.sendall(b"p ping\n")
+        turns.turn()
+        assert (turns.broker.core.published, answers(other)) == (taken, 1)
+
+
+def test_publishes_that_are_looked_into_are_taken_some_at_a_time(turns: Turns) -> None:
+    near, _ = turns.pair()
+    near.sendall(b'r1 recv {"pattern": {"data": {"a": 1}}, "queue": "q1"}\n')
+    turns.turn()
+    near.sendall(b"m publish e1 data\n" * 100)
+    turns.turn()
+    assert turns.broker.core.published == EFFORT // LOOKING
+    turns.until(lambda: turns.broker.core.published == 100)
+
+
+def test_when_a_turn_is_late_the_others_are_the_first_in_those_after_it(turns: Turns) -> None:
+    """Here one is enough to be late. Whoever has more to say waits behind those who have not had their turn."""
+    turns.poller.patience = 0.0
+    many, *few = all_of_them = [turns.pair()[0] for _ in range(4)]
+    many.sendall(b"p ping\n" * (6 * SHARE))
+    turns.turn()
+    assert answers(many) == SHARE
+    for near in few:
+        near.sendall(b"p ping\n")
+    order = []
+    for _ in range(6):
+        turns.turn()
+        order.append([number for number, near in enumerate(all_of_them) if is_answered(near)])
+    assert order == [[0, 1], [0], [2], [3], [0], [0]]
 
 
 def test_when_a_great_many_wait_some_of_them_have_their_turn(turns: Turns) -> None:

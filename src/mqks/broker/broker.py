@@ -200,6 +200,10 @@ class Broker(Durable):
     def wanting(self, event: bytes, data: bytes) -> list[Queue]:
         return self.exchange.inspect(event, data)
 
+    def exceeds(self, queue: CoreQueue) -> None:
+        assert isinstance(queue, Queue)
+        self.overflow.trim_soon(queue)
+
     def overflowed(self, queue: CoreQueue) -> None:
         assert isinstance(queue, Queue)
         self.overflow.began(queue)

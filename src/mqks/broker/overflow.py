@@ -131,7 +131,10 @@ class Overflow:
     def _trim(self, queue: Queue) -> None:
         """Drop what is too much, some of it at a time."""
         if not queue.gone and self._broker.core.trim(queue, AT_ONCE):
-            self._broker.timers.set(("trim", queue), PAUSE, lambda: self._go_on(queue))
+            self.trim_soon(queue)
+
+    def trim_soon(self, queue: Queue) -> None:
+        self._broker.timers.set(("trim", queue), PAUSE, lambda: self._go_on(queue))
 
     def _go_on(self, queue: Queue) -> None:
         self._trim(queue)

@@ -13,7 +13,7 @@ lacks is read while all wait: so whoever lets many go stops when much was read, 
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport SIZE_MAX, UINT64_MAX, uint64_t
+from libc.stdint cimport SIZE_MAX, uint64_t
 from libc.stdlib cimport qsort
 from libc.string cimport memchr, memcpy
 
@@ -26,6 +26,7 @@ from mqks.core.unsettled cimport NONE
 
 cdef enum:
     EXCESS = 64                 # so many more go with each message that comes, while a queue is longer than it may be
+    READING = 1024              # the effort to read a part of the log back
     READ_AT_ONCE = 4 << 20      # bytes of the log that are read back for it, before others have their turn
 
 
@@ -61,9 +62,10 @@ cdef class Bounder(Keeper):
             q.bytes += self.tail.end - q.stamp
         if q.drops_oldest and is_over(q):
             if q.exceeds:
-                self.drop_oldest(q, EXCESS, SEGMENT)    # `trim` does the rest
-            else:
-                self.drop_oldest(q, SIZE_MAX, UINT64_MAX)
+                self.drop_oldest(q, EXCESS, SEGMENT)
+            elif self.drop_oldest(q, SIZE_MAX, READ_AT_ONCE):
+                q.exceeds = True
+                self.handler.exceeds(q)                 # `trim` does the rest
         return 0
 
     cdef int goes(self, Queue q, uint64_t position) except -1:
@@ -94,6 +96,7 @@ cdef class Bounder(Keeper):
         cdef bytes data
         if segment.data == NULL:
             self.read_back += segment.size
+            self.effort += READING
             data = self.handler.read_now(segment.start, segment.size)
             if data is None:
                 return 0

@@ -17,6 +17,7 @@ The handler has these methods:
     render(line, dialect, retry) -> bytes       what follows "{id} ok " where it is not the line's own text
     inspect(event, data) -> list of queues      patterns that look into the data of MQKS messages
     wanting(event, data) -> list of queues      the same, of a message that may be refused yet
+    exceeds(queue)                              it is longer than its limits allow, since much had to be read: `trim` it soon
     overflowed(queue)                           a message of it was dropped; not told again until `overflows` is taken back
     spent(connection)                           a line came that was beyond its budget: give it more, or block it
     update(consumer) -> bytes                   the line that tells a consumer how things stand with its queue
@@ -64,7 +65,7 @@ cdef enum:
 cdef class Core(Bounder):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        self.until = UINT64_MAX
+        self.until = self.exhausted = UINT64_MAX
         self.held_back = {}
 
     def detach(self, Connection c):
@@ -75,7 +76,7 @@ cdef class Core(Bounder):
         try:
             self.take_bytes(c, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         finally:
-            self.until = UINT64_MAX
+            self.until = self.exhausted = UINT64_MAX
 
     cpdef list resumable(self):
         """Those whose bytes wait and who have read their replies: at the beginning of a turn each is to `resume`."""
@@ -95,6 +96,19 @@ cdef class Core(Bounder):
                     c.waits = False
                     ready.append(c)
         return ready
+
+    cdef int postpone(self, list waited) except -1:
+        """These were to be resumed, and there was no time: they come before all others."""
+        cdef dict others = self.held_back
+        cdef Connection c
+        self.held_back = {}
+        for c in waited:
+            if not c.gone:
+                c.waits = True
+                self.held_back[c] = None
+        self.held_back.update(others)
+        self.can_resume = True
+        return 0
 
     def block(self, Connection c):
         """Hear nothing of it after this line, until there has been an `unblock` for each `block`."""
@@ -131,7 +145,7 @@ cdef class Core(Bounder):
                 self.hold_back(c)
         finally:
             buffer.release(&unread, &self.memory)
-            self.until = UINT64_MAX
+            self.until = self.exhausted = UINT64_MAX
         return 0
 
     cdef int take_bytes(self, Connection c, char* p, size_t size) except -1:
@@ -161,7 +175,7 @@ cdef class Core(Bounder):
         cdef char* newline
         cdef bint clean
         cdef buffer.Buffer whole
-        if unheard(self, c) or self.requests >= self.until:
+        if unheard(self, c) or has_had_its_turn(self):
             return p
         if c.skipping:
             newline = <char*>memchr(p, 10, end - p)
@@ -188,7 +202,7 @@ cdef class Core(Bounder):
         # Once per chunk instead of once per line: almost no chunk has any of these.
         clean = is_clean(p, end - p)
         while p < end and not c.gone:
-            if unheard(self, c) or self.requests >= self.until:
+            if unheard(self, c) or has_had_its_turn(self):
                 return p
             newline = <char*>memchr(p, 10, end - p)
             if newline == NULL:
@@ -325,6 +339,10 @@ cdef class Core(Bounder):
         if consumer.manual_ack:
             self.ack_id(consumer, message_id, end - message_id)
         return True
+
+
+cdef inline bint has_had_its_turn(Core core) noexcept:
+    return core.requests >= core.until or core.effort >= core.exhausted
 
 
 cdef inline int spend(Core core, Connection c) except -1:

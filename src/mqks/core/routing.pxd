@@ -20,6 +20,7 @@ cdef class Router(Output):
     cdef int inspectors                 # how many patterns look into the data of every event
     cdef list dirty_queues              # those from which a delivery may be possible
     cdef readonly uint64_t published
+    cdef uint64_t effort                # what was done for lines: 1 for each queue that a message came to, and as much for what takes as long
     cdef size_t limited                 # how many queues have a limit of their length
     cdef size_t spill_after             # with so many ready in a queue, its full chunks go to disk; 0: never
 
@@ -57,6 +58,7 @@ cdef inline uint64_t pop_ready(Router core, Queue q) except? 9:
 
 cdef inline int put(Router core, Queue q, uint64_t position) except -1:
     """The position of the line just committed, once, to a queue."""
+    core.effort += 1
     if q.stamp == position:
         return 0
     push_ready(core, q, position)

@@ -18,6 +18,9 @@ from mqks.core.parts cimport Connection, Queue, refuses
 from mqks.core.seen cimport Seen
 from mqks.core.tail cimport Segment, Tail, commit, room_for
 
+cdef enum:
+    LOOKING = 256               # the effort of a look at patterns
+
 
 cdef class Router(Output):
     def __init__(self, handler, *, uint64_t seed, **limits):
@@ -115,6 +118,7 @@ cdef class Router(Output):
                 return <Queue>PyList_GET_ITEM(self.everything, i)
         if self.inspectors or (binding is not None and binding.inspectors):
             data = after_event + 1
+            self.effort += LOOKING
             for q in self.handler.wanting(event[:after_event - event], data[:end - data]):
                 if refuses(q, size):
                     return q
@@ -133,6 +137,7 @@ cdef class Router(Output):
             put(self, <Queue>PyList_GET_ITEM(self.everything, i), position)
         if self.inspectors or (binding is not None and binding.inspectors):
             data = after_event + 1
+            self.effort += LOOKING
             for q in self.handler.inspect(event[:after_event - event], data[:end - data]):
                 put(self, q, position)
         return 0

@@ -22,6 +22,7 @@ class Seal(Protocol):
     def end(self) -> bytes: ...
 
 class Poller:
+    patience: float
     def __init__(
         self, core: Core, closed: Callable[[Any], None], failed: Callable[[Any, Exception], bytes | None]
     ) -> None: ...

@@ -69,7 +69,8 @@ cdef enum:
     FOREIGN = 1                 # marks the descriptors of the loop above; connections are pointers, which are even
     CHUNK = 128 * 1024          # read at a time
     LITTLE = 4096               # read of a stranger at a time: so little can wait while it is decided who it is
-    SHARE = 64                  # requests of one connection before the others have their turn
+    SHARE = 64                  # requests of one connection before the others have their turn,
+    EFFORT = 16384              # or messages to queues, a millisecond or two
     MOST_UNREAD = 64            # chunks of input thrown away when the broker stops
     MUCH = 64 * 1024            # is sent before the others get theirs
     EVENTS = 256                # sockets read in one turn
@@ -99,6 +100,7 @@ cdef class Poller:
     cdef list departed              # closed in this turn; the kernel's list of events may still name them
     cdef uint64_t closings
     cdef readonly bint draining
+    cdef public double patience     # seconds for which those are heard in a turn who have waited, and again for which others are read
 
     def __cinit__(self, Core core, closed, failed):
         self.core = core
@@ -106,6 +108,7 @@ cdef class Poller:
         self.failed = failed
         self.paused = []
         self.departed = []
+        self.patience = 0.02
         self.chunk = <char*>malloc(CHUNK)
         if self.chunk == NULL:
             raise MemoryError
@@ -211,15 +214,11 @@ cdef class Poller:
         cdef uint64_t what
         cdef int i
         cdef Connection c
+        cdef bint late = False
+        cdef double end
         if self.core.can_resume:
-            for c in self.core.resumable():
-                self.hear(c, 0)
-                if c.fd < 0:
-                    continue
-                if has_ended(c) and not c.ending:
-                    self.end_when_heard(c)
-                else:
-                    self.want(c, self.wanted(c))
+            self.hear_those_who_waited()
+        end = monotonic() + self.patience
         for i in range(count):
             what = self.events[i].data.u64
             events = self.events[i].events
@@ -228,7 +227,8 @@ cdef class Poller:
                 continue
             c = <Connection><void*><uintptr_t>what
             if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and c.fd >= 0:
-                self.read(c, events & (EPOLLERR | EPOLLHUP) != 0)
+                self.read(c, events & (EPOLLERR | EPOLLHUP) != 0, late)
+                late = late or monotonic() >= end
         write_out(self.core)            # before anything is sent: what a client sees, a crash does not undo
         for i in range(count):
             what = self.events[i].data.u64
@@ -245,6 +245,29 @@ cdef class Poller:
         if self.departed:
             self.departed = []
         return foreign
+
+    cdef int hear_those_who_waited(self) except -1:
+        """Whoever is not reached in time is the first in the next turn."""
+        cdef double end = monotonic() + self.patience
+        cdef list waited = self.core.resumable()
+        cdef bint had_bytes
+        cdef Py_ssize_t i
+        cdef Connection c
+        for i in range(PyList_GET_SIZE(waited)):
+            if i and monotonic() >= end:
+                return self.core.postpone(waited[i:])
+            c = <Connection>PyList_GET_ITEM(waited, i)
+            had_bytes = c.unread.tail != 0
+            self.hear(c, 0)
+            if c.fd < 0:
+                continue
+            if has_ended(c) and not c.ending:
+                self.end_when_heard(c)
+                continue
+            self.want(c, self.wanted(c))
+            if not had_bytes and c.interest & EPOLLIN:
+                self.read(c, False, False)
+        return 0
 
     cdef int deliver(self) except -1:
         """A round in which a connection that got much from one queue is sent it at once: while it is in the cache, and so
@@ -294,7 +317,8 @@ cdef class Poller:
             raise OSError(errno, "epoll_ctl failed")
         return 0
 
-    cdef int read(self, Connection c, bint hung_up) except -1:
+    cdef int read(self, Connection c, bint hung_up, bint late) except -1:
+        """Take a chunk of what has come, or, when it is late, in the turn after this one."""
         cdef ssize_t size
         if not hung_up:
             if self.draining or c.unread.tail or unheard(self.core, c) or speaks(c):
@@ -308,6 +332,11 @@ cdef class Poller:
         elif c.stranger and c.blocked:
             self.close(c)               # nobody waits for what is decided about it
             return 0
+        if late:
+            if hung_up:
+                return 0                # the kernel will tell of it again
+            self.core.hold_back(c)
+            return self.want(c, c.interest & ~EPOLLIN)
         c.trickle = False
         size = recv(c.fd, self.chunk, LITTLE if c.stranger else CHUNK, MSG_DONTWAIT)
         if size > 0:
@@ -321,6 +350,7 @@ cdef class Poller:
     cdef int hear(self, Connection c, size_t size) except -1:
         """Bytes that have just come, or those that waited."""
         self.core.until = self.core.requests + SHARE
+        self.core.exhausted = self.core.effort + EFFORT
         try:
             if not size:
                 self.core.resume(c)
@@ -330,7 +360,7 @@ cdef class Poller:
                 self.open(c, <Sealed>c.tls, size)
         except Exception as error:      # the rest of its bytes is lost: the client must not believe otherwise
             self.fail(c, error)
-        self.core.until = UINT64_MAX
+        self.core.until = self.core.exhausted = UINT64_MAX
         return 0
 
     cdef int fail(self, Connection c, error) except -1:
