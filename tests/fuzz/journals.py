@@ -96,10 +96,11 @@ def journals(data: bytes) -> None:
         made = make(script, place)
         change(edits, made)
         got, error = seen(place)
-        if all(WRITTEN.fullmatch(line) for _, line in made.lines):
+        is_written = all(WRITTEN.fullmatch(line) for _, line in made.lines)
+        if is_written:
             check_reader(place, got, error, set(made.lines))
         for path in (place / "journal").iterdir():
-            check_compiled(path.read_bytes(), int(path.name[:20]))
+            check_compiled(path.read_bytes(), int(path.name[:20]), is_written)
         verify(place)
         check_salvage(place)
 
@@ -117,7 +118,7 @@ def check_reader(place: Path, got: Seen, error: JournalError | None, written: se
     assert got == others
 
 
-def check_compiled(text: bytes, start: int) -> None:
+def check_compiled(text: bytes, start: int, is_written: bool) -> None:
     """What looks at batches as they stand in memory: for Spark, and for `history`."""
     line = parse_segment_line(text)
     begins = line.size if line and line.version == VERSION else 0
@@ -135,6 +136,11 @@ def check_compiled(text: bytes, start: int) -> None:
     assert rows_of(columns) == rows
     if good > begins:
         answers(text[begins:good], start + begins, b"h ok ", 0, 1 << 63, b"", 1 << 62, 1 << 30, None, name_in)
+    if is_written:
+        valid_text = text[begins : begins + taken]
+        shown, *_ = answers(valid_text, start + begins, b"", 0, 1 << 63, b"", 1 << 62, 1 << 30, None, name_in)
+        places = [int(line.split(b" ")[0]) for line in shown.splitlines()]
+        assert places == [row[0] for row in rows], "history shows other messages than Spark gets"
 
 
 def check_salvage(place: Path) -> None:

@@ -10,10 +10,13 @@ made.sync()                         # an empty batch that calls all before it sy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from mqks.journal.format import build_batch, dtid_floor, parse_header, segment_line, segment_name
+from mqks.journal.format import HEADER_SIZE, build_batch, dtid_floor, parse_header, segment_line, segment_name
 
 TIME = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
+
+# A message as long as the header of a batch, and with ` batch ` where that has it, but not as its second word.
+LIKE_A_HEADER = b"z23456 publish e1 zzzzzz batch ".ljust(HEADER_SIZE - 1, b"9")
 
 
 class Making:

@@ -12,7 +12,7 @@ import pytest
 
 from mqks.journal import BeyondEnd, JournalError, Message, PositionGone, Reader, UnknownVersion
 from mqks.journal.files import SegmentFile
-from tests.journal.making import SECOND, TIME, Making, small
+from tests.journal.making import LIKE_A_HEADER, SECOND, TIME, Making, small
 from tests.journal.test_format import PAGE
 
 
@@ -126,6 +126,15 @@ def test_another_version_is_refused(made: Making) -> None:
 
 
 # ── where to start and to stop ──
+
+
+def test_a_message_that_looks_like_a_header_is_a_message_from_any_byte(tmp_path: Path) -> None:
+    made = Making(tmp_path / "data", fsync="never")
+    made.batch(b"m1 publish e1 d1", LIKE_A_HEADER, b"m3 publish e1 d3")
+    made.batch(LIKE_A_HEADER)
+    for start in range(made.end):
+        found = [(message.position, message.line) for message in Reader(made.folder).messages(start)]
+        assert found == [each for each in made.lines if each[0] >= start]
 
 
 def test_a_start_at_any_byte(made: Making) -> None:

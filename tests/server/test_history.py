@@ -12,6 +12,7 @@ import pytest
 from mqks.journal import Reader
 from mqks.journal.format import HEADER_SIZE, parse_header
 from tests.conftest import Connect, Start
+from tests.journal.making import LIKE_A_HEADER
 from tests.running import PATIENCE, RunningBroker
 
 MEMORY = 4 << 20  # --max-memory, the least there is
@@ -177,6 +178,16 @@ def test_who_reads_slowly_costs_little_and_gets_all(start: Start, connect: Conne
                 assert used < MEMORY
         assert file.readline().endswith(b" m event=e1 end\n")
         assert file.readline().startswith(b"h1 ok --end ")
+
+
+@pytest.mark.parametrize("flags", [["--memory"], []], ids=["in memory", "on disk"])
+@pytest.mark.parametrize("words", ["earliest", "earliest --to=2099-01-01T00:00:00Z"])
+def test_a_message_that_looks_like_the_header_of_a_batch_is_shown(start: Start, flags: list[str], words: str) -> None:
+    """It was hidden, and with a time to end at it ended the history for all that came after."""
+    broker = start(*flags)
+    talk(broker, b"m1 publish --confirm e1 d1", LIKE_A_HEADER, b"m3 publish --confirm e1 d3")
+    shown = [b"m1 event=e1 d1", LIKE_A_HEADER.replace(b" publish ", b" event="), b"m3 event=e1 d3"]
+    assert history(broker, words)[0] == shown
 
 
 def test_it_leaves_queues_alone(start: Start, connect: Connect) -> None:

@@ -44,7 +44,8 @@ def answers(
                 line = end
                 break
             after_id = <char*>memchr(line, 32, newline - line)
-            if newline - line == HEADER - 1 and memcmp(line + 24, b" batch ", 7) == 0:
+            # Only the broker's lines have `batch` as their second word: a message may have it anywhere behind.
+            if newline - line == HEADER - 1 and after_id == line + 24 and memcmp(after_id, b" batch ", 7) == 0:
                 if PyBytes_GET_SIZE(until) and memcmp(line, PyBytes_AS_STRING(until), 24) >= 0:
                     ended = True
                     break
