@@ -4,6 +4,8 @@ Who decides is the test itself, when it likes; so is the clock.
 """
 
 import logging
+import ssl
+from contextlib import suppress
 
 import pytest
 
@@ -318,7 +320,7 @@ def test_figures_have_the_name_of_a_token_and_no_more(door: Door) -> None:
     assert "hash of it" not in text
 
 
-# ── who speaks HTTP ──
+# ── who speaks another protocol ──
 
 OF_BROWSERS = [
     b"POST / HTTP/1.1\r", b"GET /api/state HTTP/1.1\r", b"OPTIONS * HTTP/1.1", b"PRI * HTTP/2.0\r",
@@ -340,6 +342,44 @@ def test_who_speaks_http_is_told_once_and_nothing_after_it_is_heard(line: bytes)
     broker.feed(client, b"m2 publish e1 d1\n")
     broker.turn()
     assert not broker.queues and not broker.core.published
+
+
+def client_hello() -> bytes:
+    hello = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()
+    return hello.read()
+
+
+OF_TLS = {
+    "what Python says": client_hello(),
+    "requests in a session id": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "a newline in its length": b"\x16\x03\x01\n\n\x01\x00\n\x06\x03\x03",
+    "longer than a line may be": b"\x16\x03\x01" + b"x" * (1 << 20),
+}
+
+
+@pytest.mark.parametrize("hello", OF_TLS.values(), ids=OF_TLS)
+def test_who_speaks_tls_to_a_plain_port_is_told_once_and_nothing_of_it_is_heard(
+    hello: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker()
+    hung_up: list[Client] = []
+    broker.entrance.hang_up = hung_up.append
+    client = broker.connect("127.0.0.1:1")
+    broker.feed(client, hello + b"\nm1 publish e1 d1\nx2 rebind q e1\n")
+    broker.turn()
+    assert masked(client.pending()) == masked(b"- error 20261231235959123456uN1q\n")
+    assert hung_up == [client]
+    assert not broker.queues and not broker.core.published
+    assert caplog.text.count("it speaks TLS to a plain port") == 1
+
+
+def test_only_the_first_line_can_be_of_tls() -> None:
+    broker = Broker()
+    client = broker.connect("127.0.0.1:1")
+    broker.feed(client, b"p1 ping\n\x16\x03 ping\n")
+    assert client.pending() == b"p1 ok \n\x16\x03 ok \n"
 
 
 def test_a_request_may_be_named_like_a_method() -> None:

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 SHORT_LINES = "until a client has said who it is, its lines have at most 4096 bytes"
 NO_HTTP = "this is not HTTP; the dashboard has a port of its own"
+NO_TLS = "it speaks TLS to a plain port: connect with mqks://, or give the broker --tls-cert"
+TLS_RECORD = b"\x16\x03"  # what a handshake begins with, in all versions
 HTTP_METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"PRI")
 LIMITS_OF_LINES = {1: "max_line", 3: "max_memory"}  # by the core's flaw; the other one is a character
 
@@ -150,10 +152,10 @@ class Broker(Durable):
         assert isinstance(connection, Client)
         request_id, space, rest = line.partition(b" ")
         try:
-            if speaks_http(line):
+            if another := other_protocol(line, is_first=connection.lines <= 1):
                 self.entrance.cut_short(connection)
                 request_id = b"-"
-                raise BadRequest(NO_HTTP)
+                raise BadRequest(another)
             if not is_name(request_id) or (flaw and len(request_id) >= self.core.max_line):
                 request_id = b"-"
             if flaw:
@@ -216,9 +218,16 @@ class Broker(Durable):
             self.entrance.put_off(client)
 
 
+def other_protocol(line: bytes, is_first: bool) -> str | None:
+    """What to say to a browser. What would follow is what some web page likes to send, and nobody on this host has
+    meant it; in TLS it stands in what the other side may choose: a session id, a ticket, the name of a host."""
+    if is_first and line.startswith(TLS_RECORD):
+        return NO_TLS
+    return NO_HTTP if speaks_http(line) else None
+
+
 def speaks_http(line: bytes) -> bool:
-    """A line that a browser begins with, and that no client of ours says: the first of a request, or its host. What
-    would follow is what some web page likes to send, and nobody on this host has meant it."""
+    """A line that a browser begins with, and that no client of ours says: the first of a request, or its host."""
     first, _, rest = line.partition(b" ")
     if first in HTTP_METHODS:
         return rest.startswith((b"/", b"*", b"http://", b"https://"))
