@@ -165,12 +165,41 @@ def test_and_when_one_goes(cli: Cli, path: Path) -> None:
     assert path.read_text() == BY_HAND[: BY_HAND.index('[tokens."boss')] + "# The end.\n"
 
 
-@pytest.mark.parametrize("text", ["tokens = {}\n", f'tokens.worker.hash = "{cheap_hash("worker.x")}"\n'])
+HASH = cheap_hash("worker.x")
+NOT_TO_BE_FOUND = [
+    f'tokens.worker.hash = "{HASH}"\n',
+    f'[tokens]\nworker = {{ hash = "{HASH}" }}\n',
+    f'tokens = {{ worker = {{ hash = "{HASH}" }} }}\n',
+    f'[tokens."\\u0077orker"]\nhash = "{HASH}"\n',
+]
+
+
+@pytest.mark.parametrize("text", NOT_TO_BE_FOUND)
 def test_what_cannot_be_changed_safely_is_left_alone(cli: Cli, path: Path, text: str) -> None:
     path.write_text(text)
     results = [cli("token", "revoke", "worker"), cli("token", "new", "worker", "--all")]
     assert [said.code for said in results] == [1, 1]
+    assert results[0].err == f"mqks: {path} is written in a way that cannot be changed here; do it by hand\n"
+    assert "there is a token worker already" in results[1].err
     assert (path.read_text(), files(path)) == (text, [path])
+
+
+def test_what_takes_no_more_is_left_alone(cli: Cli, path: Path) -> None:
+    path.write_text("tokens = {}\n")
+    assert cli("token", "revoke", "worker").err == "mqks: there is no token worker\n"
+    said = cli("token", "new", "worker", "--all")
+    assert (said.code, said.out) == (1, "") and "do it by hand" in said.err
+    assert (path.read_text(), files(path)) == ("tokens = {}\n", [path])
+
+
+def test_what_others_may_do_is_never_changed(cli: Cli, path: Path) -> None:
+    """The name in the last line is `boss`, too, which its text does not show."""
+    boss, worker = (f'[tokens.{name}]\nhash = "{HASH}"\n' for name in ("boss", "worker"))
+    text = boss + worker + '[tokens."\\u0062oss".consume]\nqueues = ["q"]\n'
+    path.write_text(text)
+    said = cli("token", "revoke", "worker")
+    assert (said.code, path.read_text()) == (1, text)
+    assert "do it by hand" in said.err
 
 
 def test_a_file_that_is_wrong_is_left_alone(cli: Cli, path: Path) -> None:

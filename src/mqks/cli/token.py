@@ -29,6 +29,10 @@ MASKS = {
     "history": "events that it may read in the log",
 }
 SWITCHES = {"eval": "it may use _eval", "admin": "it sees all figures: stats, the dashboard, metrics"}
+WRONG_NAME = {  # by whether it has to be known
+    True: "there is no token {}",
+    False: "there is a token {} already; revoke it first, or choose another name",
+}
 PRIVATE = 0o600
 KEPT = 0o640  # of who may read the file: its group, if somebody has said so
 ANY_HEADER = re.compile(r"^[ \t]*\[[\w \t.'\"-]+\][ \t]*(?:#.*)?$", re.MULTILINE)
@@ -75,7 +79,9 @@ def add_revoke(parser: ArgumentParser) -> None:
 
 def new(args: Namespace) -> int:
     made = tokens.new_token(args.name)
-    return changed(args, lambda text: with_entry(text, args.name, lambda: entry_of(args, made)), "in", made)
+    return changed(
+        args, "in", lambda text: with_entry(text, args.name, entry_of(args, made)), is_known=False, printed=made
+    )
 
 
 def entry_of(args: Namespace, made: str) -> dict[str, Any]:
@@ -95,7 +101,7 @@ def entry_of(args: Namespace, made: str) -> dict[str, Any]:
 
 
 def revoke(args: Namespace) -> int:
-    return changed(args, lambda text: without_entry(text, args.name), "gone from")
+    return changed(args, "gone from", lambda text: without_entry(text, args.name), is_known=True)
 
 
 def show(args: Namespace) -> int:
@@ -125,14 +131,17 @@ class Refusal(Exception):
     """What was asked for cannot be done; the text is one line."""
 
 
-def changed(args: Namespace, change: Callable[[str], str], done: str, printed: str = "") -> int:
-    """Change the text of the file, and say how the broker gets to know; answers the exit code."""
+def changed(args: Namespace, done: str, change: Callable[[str], str], *, is_known: bool, printed: str = "") -> int:
+    """Change the text of the file, which has to know the name or not, and say how the broker gets to know; answers the
+    exit code."""
     path = args.auth_file.resolve()
     try:
         with locked(path.parent):
-            before = tokens.read(path) if path.exists() else {}
+            others = tokens.read(path) if path.exists() else {}
+            if (others.pop(args.name, None) is not None) != is_known:
+                raise Refusal(WRONG_NAME[is_known].format(args.name))
             text = change(path.read_text(encoding="utf-8") if path.exists() else "")
-            replace(path, text, {*before} ^ {args.name})
+            replace(path, text, args.name, not is_known, others)
     except (ConfigError, Refusal) as error:
         complain(error)
         return 1
@@ -162,9 +171,9 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(held)
 
 
-def replace(path: Path, text: str, names: set[str]) -> None:
-    """Put this text in the place of the file, if these are the names in it then. Its owner stays, so that a broker of
-    another user can read it still."""
+def replace(path: Path, text: str, name: str, is_known: bool, others: dict[str, tokens.Token]) -> None:
+    """Put this text in the place of the file, if it then knows the name or not, and of all others what it knew. Its
+    owner stays, so that a broker of another user can read it still."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w", encoding="utf-8") as file:
@@ -176,28 +185,26 @@ def replace(path: Path, text: str, names: set[str]) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        if not _has(draft, names):
+        if not _has(draft, name, is_known, others):
             raise Refusal(f"{path} is written in a way that cannot be changed here; do it by hand")
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _has(draft: Path, names: set[str]) -> bool:
+def _has(draft: Path, name: str, is_known: bool, others: dict[str, tokens.Token]) -> bool:
     try:
-        return set(tokens.read(draft)) == names
+        found = tokens.read(draft)
     except ConfigError:
         return False
+    return (found.pop(name, None) is not None) == is_known and found == others
 
 
-def with_entry(text: str, name: str, entry: Callable[[], dict[str, Any]]) -> str:
-    """`entry` is asked for when it is sure that there is none of the name: what is wrong with it matters less."""
+def with_entry(text: str, name: str, entry: dict[str, Any]) -> str:
     import tomlkit
 
-    if _header(name).search(text):
-        raise Refusal(f"there is a token {name} already; revoke it first, or choose another name")
     made = tomlkit.table()
-    for key, value in entry().items():
+    for key, value in entry.items():
         made[key] = tomlkit.inline_table() if isinstance(value, dict) else value
         if isinstance(value, dict):
             made[key].update(value)
@@ -206,10 +213,10 @@ def with_entry(text: str, name: str, entry: Callable[[], dict[str, Any]]) -> str
 
 
 def without_entry(text: str, name: str) -> str:
-    """What is about the token goes, up to the next one; remarks before that one stay."""
+    """What is about the token goes, up to the next one; remarks before that one stay, and all if it is not found."""
     found = _header(name).search(text)
     if found is None:
-        raise Refusal(f"there is no token {name}")
+        return text
     following = ANY_HEADER.search(text, found.end())
     while following and _header(name).match(text, following.start()):
         following = ANY_HEADER.search(text, following.end())
