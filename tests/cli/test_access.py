@@ -158,6 +158,17 @@ def test_the_pipeline_hands_it_on(
     assert (os.environ["MQKS_TOKEN"], os.environ["MQKS_CA"]) == (token, str(authority.file))
 
 
+def test_the_pipeline_does_not_hand_on_the_key_of_another_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mqks.cli.command import Command, parser_of
+
+    for name in ENVIRONMENT.values():
+        monkeypatch.setenv(name, "of-another")
+    command = Command("stats", add_stats, lambda _: 0, "")
+    place_of(parser_of("mqks stats", command).parse(["--cert=both.pem"]))
+    assert Access().found() == Access("of-another", ca="of-another", cert="both.pem")
+    assert "MQKS_CLIENT_KEY" not in os.environ
+
+
 def test_up_reaches_its_broker_as_it_is_configured() -> None:
     assert url_of(Config(port=1)) == "mqks://127.0.0.1:1"
     assert url_of(Config(host="::", port=1, tls_cert=Path("c.pem"))) == "mqkss://[::1]:1"

@@ -47,8 +47,14 @@ def place_of(args: Namespace) -> Place:
         url = str(find_address(args.url))
     except ValueError as error:
         args.parser.error(str(error))
-    # All that the jobs start, also Spark's processes on this machine, have it from here.
-    os.environ.update({ENVIRONMENT[name]: value for name, value in access_of(args).given.items()})
+    # All that the jobs start, also Spark's processes on this machine, have it from here, and nothing else: the key that
+    # the environment has is not that of a certificate which was given without one.
+    given = access_of(args).given
+    for each, variable in ENVIRONMENT.items():
+        if each in given:
+            os.environ[variable] = given[each]
+        else:
+            os.environ.pop(variable, None)
     return Place(broker=url, data=args.data, lake=args.lake)
 
 
