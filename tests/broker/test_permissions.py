@@ -14,6 +14,7 @@ import pytest
 from mqks.broker import Broker, actions
 from mqks.broker.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
 from mqks.broker.actions import MQKS, SEVX, SEVX_WHERE_JSON, find
+from mqks.broker.actions.sevx import EVENT_TWICE
 from mqks.broker.client import Client
 from mqks.broker.entrance import MOST_GRANTED, TOLD_ONE_BY_ONE, Decided
 
@@ -244,6 +245,26 @@ def test_what_has_no_name_needs_all(line: bytes, missing: str, caplog: pytest.Lo
     some: dict[str, Any] = {missing: ("*", "*.**", "*.*", "order.**")}
     assert asked(replace(EVERYTHING, **some), line, caplog).startswith(f"not permitted: {NAMES[missing]}")
     assert asked(EVERYTHING, line, caplog) == ""
+
+
+# ── what has two names ──
+
+TWICE = [
+    b'x send {"event": "salary", "event": "order.new"}',
+    b'x send {"event": "order.new", "event": "order.new"}',
+    b'x send --once {"event": {"event": 1}, "a": [{}], "\\u0065vent": "order.new"}',
+]
+
+
+@pytest.mark.parametrize("line", TWICE)
+def test_what_has_two_names_needs_all(line: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    assert asked(replace(EVERYTHING, publish=("order.*",)), line, caplog).startswith(EVENT_TWICE)
+    assert asked(EVERYTHING, line, caplog) == ""
+
+
+def test_the_key_may_be_there_again_deeper(caplog: pytest.LogCaptureFixture) -> None:
+    line = b'x send {"data": {"event": 1, "a": {"event": 2}}, "a": 1, "a": 2, "event": "order.new"}'
+    assert asked(replace(EVERYTHING, publish=("order.*",)), line, caplog) == ""
 
 
 def test_history_shows_what_may_be_read_and_nothing_else() -> None:

@@ -54,5 +54,16 @@ def load_object(text: bytes) -> dict[str, Any]:
     return value
 
 
+def is_said_twice(key: str, text: bytes) -> bool:
+    """In the object that `load_object` took: of a key that is there again the last one counts, but readers differ."""
+    keys: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        keys[:] = [name for name, _ in pairs]  # the outermost object comes last
+
+    json.loads(text.decode(), object_pairs_hook=note)
+    return keys.count(key) > 1
+
+
 def dumps(value: Any) -> bytes:
     return json.dumps(value).encode()

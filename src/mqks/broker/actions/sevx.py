@@ -17,6 +17,8 @@ from mqks.broker.queue import Queue
 from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, MESSAGE, Flags, Words, before_json, rounded
 from mqks.core.parts import Consumer
 
+EVENT_TWICE = 'the key "event" is there twice: for some consumer it may be the other event'
+
 
 def _request(
     data: bytes, required: tuple[str, ...], optional: tuple[str, ...] = (), flags: Flags = CONFIRM
@@ -57,6 +59,8 @@ def send(broker: Durable, client: Client, request_id: bytes, data: bytes) -> Non
     content = jsons.load_object(text)
     event = event_name(content)
     permit(client.rights.may_publish(event), "publish", event)
+    if not client.rights.publishes_all and jsons.is_said_twice("event", text):
+        raise BadRequest(EVENT_TWICE)
     client.publishes = True
     if not broker.once.is_known(words.once, request_id):
         broker.check_room()
