@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 import mqks.testing
 from mqks.server.config import Config, ConfigError
@@ -55,7 +58,7 @@ def test_a_new_certificate_is_for_new_connections_and_the_others_go_on(authority
         assert old.ask("p1 ping still here") == "p1 ok still here"
 
 
-@pytest.mark.parametrize("broken", ["", "nonsense", "gone", "the key of another"])
+@pytest.mark.parametrize("broken", ["", "nonsense", "gone", "the key of another", "a curve that clients do not know"])
 def test_files_that_will_not_do_leave_the_old_ones_in_use(authority: Authority, broken: str) -> None:
     context = authority.context()
     cert, key = authority.issue_apart("server")
@@ -67,6 +70,10 @@ def test_files_that_will_not_do_leave_the_old_ones_in_use(authority: Authority, 
             cert.unlink()
         elif broken == "the key of another":
             key.write_bytes(authority.issue_apart("other")[1].read_bytes())
+        elif broken == "a curve that clients do not know":
+            both = of_an_unknown_curve(cert.parent).read_bytes()
+            cert.write_bytes(both)
+            key.write_bytes(both)
         else:
             cert.write_text(broken)
         reload(broker, "error the certificate stays the old one: --tls-cert ")
@@ -128,6 +135,25 @@ def with_passphrase(folder: Path) -> Path:
     return path
 
 
+def of_an_unknown_curve(folder: Path) -> Path:
+    """With its key, which loads as any other does."""
+    key = ec.generate_private_key(ec.SECP256K1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2100, 1, 1, tzinfo=UTC))
+        .sign(key, hashes.SHA256())
+    )
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = folder / "curve.pem"
+    path.write_bytes(text + made.public_bytes(serialization.Encoding.PEM))
+    path.chmod(0o600)
+    return path
+
+
 def written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
@@ -170,6 +196,10 @@ WRONG: dict[str, tuple[Flags, str]] = {
     "passphrase": (
         lambda _, folder: [f"--tls-cert={with_passphrase(folder)}"],
         "the key of --tls-cert has a passphrase; give one without, in a file for the broker's eyes only",
+    ),
+    "a curve that clients do not know": (
+        lambda _, folder: [f"--tls-cert={of_an_unknown_curve(folder)}"],
+        "--tls-cert {folder}/curve.pem: clients cannot speak TLS with it: no shared cipher",
     ),
     "broken certificates of clients": (
         lambda authority, folder: [f"--tls-cert={authority.issue()}", f"--tls-ca={written(folder / 'x', BROKEN)}"],

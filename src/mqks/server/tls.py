@@ -167,7 +167,7 @@ def _context(cert: Path, key: Path | None, ca: Path | None) -> ssl.SSLContext:
             raise ConfigError(f"--tls-ca {ca}: {reason_of(error)}") from error
         context.verify_mode = ssl.CERT_REQUIRED
     _warn_of_readers(key or cert)
-    _warn_of_end(cert, key)
+    _try(cert, key)
     return context
 
 
@@ -191,13 +191,16 @@ def _warn_of_readers(key: Path) -> None:
         log.warning(Entry("every user of this machine can read the key in {file}; take that right away", file=str(key)))
 
 
-def _warn_of_end(cert: Path, key: Path | None) -> None:
-    """Such a certificate is better than none while another is on its way, so it is used."""
+def _try(cert: Path, key: Path | None) -> None:
+    """One that clients refuse is better than none while another is on its way, so it is used. One with which no
+    handshake comes so far will not do: of a key on a curve, say, that TLS does not take."""
     try:
         ends_at(cert, key)
-    except (ssl.SSLError, ValueError) as error:
+    except ValueError as error:  # of verification too
         said = "clients will refuse the certificate of {file}: {reason}; renew it, then send SIGHUP"
         log.warning(Entry(said, file=str(cert), reason=getattr(error, "verify_message", error)))
+    except ssl.SSLError as error:
+        raise ConfigError(f"--tls-cert {cert}: clients cannot speak TLS with it: {reason_of(error)}") from error
 
 
 def ends_at(cert: Path, key: Path | None) -> float:
