@@ -1,17 +1,25 @@
 """What each path answers, against what the protocol made of the broker; and each mistake with its status."""
 
+import asyncio
 import errno
 import json
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 import mqks.testing
+from mqks.broker.access import EVERYTHING
 from mqks.web.answers import Json, dumps
+from mqks.web.api import Api
 from mqks.web.app import OPERATIONS
+from mqks.web.gate import Caller
+from mqks.web.inside import Refused
 from mqks.web.live import event
 from tests.running import PATIENCE, Connection
 from tests.web.asking import address, ask, inner, stream
@@ -107,6 +115,23 @@ def test_a_disk_that_takes_no_more(web: mqks.testing.Broker) -> None:
     assert refused.status == 503 and "the disk takes no more" in refused.error
     inner(web).core.refusing = False
     assert ask(web, "/healthz").status == 200
+
+
+def test_a_journal_that_has_failed_is_told_without_its_files() -> None:
+    """A broker with such a journal stops, so it is played here."""
+
+    async def answered() -> tuple[Response, HTTPException]:
+        broker = Mock(broken="cannot write /srv/secret/0.mqks: Input/output error", core=Mock(max_line=1000))
+        inside = Mock(request=AsyncMock(side_effect=Refused("20261231235959123456uN1q")))
+        api = Api(broker, Mock(), inside, asyncio.Event(), Mock())
+        caller = Caller("127.0.0.1", False, EVERYTHING)
+        with pytest.raises(HTTPException) as refused:
+            await api.publish(caller, {"event": "e1", "id": "m1"})
+        return await api.healthz(caller), refused.value
+
+    health, refused = asyncio.run(answered())
+    assert (health.status_code, json.loads(bytes(health.body))) == (503, {"status": "the journal has failed"})
+    assert refused.detail == "the journal has failed; the broker's log has it as 20261231235959123456uN1q"
 
 
 def test_memory_that_is_full(web: mqks.testing.Broker) -> None:

@@ -33,6 +33,7 @@ from mqks.web.words import named
 
 log = logging.getLogger(__name__)
 
+JOURNAL_FAILED = "the journal has failed"
 DISK_FULL = "the disk takes no more"
 MEMORY_FULL = "--max-memory is reached: consume or delete some queue"
 TOO_LATE = "no answer in time: the disk is slow, or the memory full. It may still be done: look before you ask again"
@@ -222,10 +223,10 @@ class Api:
         }
 
     def _wrong(self, more: int = 0) -> str | None:
-        """Why no message (with so many bytes) is taken, if none is."""
+        """Why no message (with so many bytes) is taken, if none is. Anybody may read it, so it names no files."""
         core = self._broker.core
         if self._broker.broken or core.refusing:
-            return self._broker.broken or DISK_FULL
+            return JOURNAL_FAILED if self._broker.broken else DISK_FULL
         return MEMORY_FULL if core.used + more >= core.max_memory else None
 
     async def _ask(self, line: bytes, rights: Rights) -> None:
