@@ -4,6 +4,7 @@ import os
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,21 @@ def test_doctor_says_what_http_wants(token: str, tmp_path: Path, cli: Cli, monke
         for flags in ([], ["--token-file", str(tmp_path / "token.txt")]):  # which is one without admin
             said = cli("doctor", "http", "--json", "--url", broker.url, *flags)
             assert said.json[0]["advice"] == "show it a token that has `admin`"
+
+
+def test_doctor_shows_its_token_only_where_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = {}
+
+    def request(_: HTTPConnection, __: str, path: str, headers: dict[str, str]) -> None:
+        shown[path] = headers
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(HTTPConnection, "request", request)
+    case = Case(Config(), access=Access("boss.secret"))
+    for path in ("/healthz", "/api/state"):
+        with pytest.raises(ConnectionRefusedError):
+            checks.ask(case, path)
+    assert shown == {"/healthz": {}, "/api/state": {"Authorization": "Bearer boss.secret"}}
 
 
 def test_doctor_does_not_take_a_broker_that_is_not_trusted_for_none(

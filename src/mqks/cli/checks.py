@@ -30,6 +30,7 @@ from mqks.client.hello import NO_TLS
 
 LEAST_CONNECTIONS = 100
 NEEDS_ADMIN = "show it a token that has `admin`"
+OPEN_PATH = "/healthz"  # needs no token, so whoever has the port is shown none before it answers as a broker does
 TELL_PORT = "set MQKS_HTTP_HOST and MQKS_HTTP_PORT as the broker has them"
 AHEAD = timedelta(seconds=5)
 NO_EARLIER = datetime(2026, 1, 1, tzinfo=UTC)  # than this program itself
@@ -176,7 +177,7 @@ def http_side(case: Case) -> Finding:
     scheme = "https" if case.has_tls else "http"
     where = f"{scheme}://{f'[{host}]' if ':' in host else host}:{config.http_port}/"
     try:
-        status, answer = ask(case, "/healthz")
+        status, answer = ask(case, OPEN_PATH)
     except (ssl.SSLError, TlsFailed) as error:
         if getattr(error, "reason", None) in NO_TLS:
             return warn(f"{where} does not speak TLS: it may be another's", TELL_PORT)
@@ -211,7 +212,8 @@ def ask(case: Case, path: str) -> tuple[int, dict[str, Any]]:
     if case.has_tls:
         connection = http.client.HTTPSConnection(*where, timeout=PATIENCE, context=access.context())
     try:
-        connection.request("GET", path, headers={"Authorization": f"Bearer {access.token}"} if access.token else {})
+        token = None if path == OPEN_PATH else access.token
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
         response = connection.getresponse()
         answer = json.loads(response.read())
     finally:
