@@ -93,6 +93,12 @@ def test_commands_exist() -> None:
     assert {"doctor", "journal", "top", "pipeline"} <= found <= set(COMMANDS)
 
 
+def test_what_changes_etc_is_done_by_root() -> None:
+    commands = re.findall(r"^ {4}(.*/etc/.*)$", PAGE, re.MULTILINE)
+    assert [each for each in commands if not each.startswith(("sudo ", "mqksd "))] == []
+    assert len(commands) > 4
+
+
 def test_files_and_links_exist() -> None:
     for name in re.findall(r"\bdeploy/[\w.-]*\w", PAGE):
         assert (ROOT / name).exists(), name
