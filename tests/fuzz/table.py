@@ -41,7 +41,7 @@ AUTH = """
 HTTP = """
 GET POST DELETE HEAD /api/ /api/publish /api/queues/ /api/messages/ /purge /healthz /metrics /page/ HTTP/1.1 host:
 content-length: content-type: application/json transfer-encoding: chunked origin: sec-fetch-site: 100-continue accept:
-/api/session /login cookie:mqks_session=$session x-csrf-token:$csrf authorization:Bearer limited boss
+/api/session /login cookie:mqks_session_80=$session x-csrf-token:$csrf authorization:Bearer limited boss
 expect: %2F %00 ? & limit= offset= sort= name= mask= {"event":"e1","data": "once": "id":
 """
 

@@ -124,7 +124,7 @@ def test_a_journal_that_has_failed_is_told_without_its_files() -> None:
         broker = Mock(broken="cannot write /srv/secret/0.mqks: Input/output error", core=Mock(max_line=1000))
         inside = Mock(request=AsyncMock(side_effect=Refused("20261231235959123456uN1q")))
         api = Api(broker, Mock(), inside, asyncio.Event(), Mock())
-        caller = Caller("127.0.0.1", False, EVERYTHING)
+        caller = Caller("127.0.0.1", False, "any", EVERYTHING)
         with pytest.raises(HTTPException) as refused:
             await api.publish(caller, {"event": "e1", "id": "m1"})
         return await api.healthz(caller), refused.value

@@ -14,9 +14,9 @@ import mqks.testing
 from mqks.broker.access import EVERYTHING, NOTHING, Rights
 from mqks.web.api import Api
 from mqks.web.gate import MOST_ATTEMPTS, MOST_WAITING, Caller, Gate
-from mqks.web.sessions import LASTS, MOST, MOST_OF_ONE, Sessions
+from mqks.web.sessions import LASTS, MOST, MOST_OF_ONE, Sessions, cookie_name
 from tests.running import PATIENCE
-from tests.web.asking import ask, stream
+from tests.web.asking import address, ask, stream
 from tests.web.logins import ALL, Browser, Tokens, bearer, guarded
 
 WORKER = Rights("worker", publish=("order.*",), proof="1")
@@ -52,7 +52,7 @@ def test_what_a_login_answers(broker: mqks.testing.Broker) -> None:
 
 def test_the_cookie(browser: Browser) -> None:
     [cookie] = SimpleCookie(browser.login.headers["set-cookie"]).values()
-    assert cookie.key == "mqks_session" and len(cookie.value) >= 43
+    assert cookie.key == f"mqks_session_{address(browser.broker)[1]}" and len(cookie.value) >= 43
     assert cookie["httponly"] and cookie["samesite"].lower() == "strict"
     assert (cookie["path"], cookie["max-age"], cookie["domain"]) == ("/", str(LASTS), "")
     assert not cookie["secure"]  # a browser would not send it back over plain HTTP
@@ -63,11 +63,35 @@ def test_the_cookie(browser: Browser) -> None:
 def test_over_tls_the_cookie_is_secure(does: str, encrypted: bool) -> None:
     async def answered() -> Response:
         api = Api(Mock(), Mock(), Mock(), asyncio.Event(), Gate(Tokens(ALL), Mock()))
-        caller = Caller("127.0.0.1", encrypted, NOTHING)
+        caller = Caller("127.0.0.1", encrypted, "any", NOTHING)
         return await (api.login(caller, {"token": "all.secret"}) if does == "login" else api.logout(caller))
 
     answer = asyncio.run(answered())
     assert ("; Secure" in answer.headers["set-cookie"]) == encrypted
+
+
+@pytest.mark.parametrize(
+    ("host", "encrypted", "name"),
+    [
+        ("127.0.0.1:25080", False, "mqks_session_25080"),
+        ("[::1]:25081", True, "__Host-mqks_session_25081"),
+        ("localhost", False, "mqks_session_80"),
+        ("[::1]", True, "__Host-mqks_session_443"),
+        ("", False, "mqks_session_80"),
+    ],
+)
+def test_the_name_of_the_cookie(host: str, encrypted: bool, name: str) -> None:
+    assert cookie_name(host, encrypted) == name
+
+
+def test_two_brokers_of_one_host_do_not_log_each_other_out(browser: Browser) -> None:
+    """A browser sends the cookies of both to each."""
+    with guarded(Tokens(ALL)) as second:
+        other = Browser(second, "all.secret")
+        both = f"{browser.cookie}; {other.cookie}"
+        assert browser.ask("/api/state", cookie=both).status == other.ask("/api/state", cookie=both).status == 200
+        names = {each.cookie.partition("=")[0] for each in (browser, other)}
+        assert len(names) == 2
 
 
 def test_each_login_has_secrets_of_its_own(broker: mqks.testing.Broker) -> None:
@@ -166,7 +190,8 @@ def log_out(browser: Browser, _: Tokens) -> None:
     answer = browser.ask("/api/session", "DELETE")
     assert answer.json == {"ended": True}
     [cookie] = SimpleCookie(answer.headers["set-cookie"]).values()
-    assert (cookie.key, cookie.value, cookie["max-age"]) == ("mqks_session", "", "0")
+    name = f"mqks_session_{address(browser.broker)[1]}"
+    assert (cookie.key, cookie.value, cookie["max-age"]) == (name, "", "0")
 
 
 def revoke(_: Browser, tokens: Tokens) -> None:

@@ -131,7 +131,8 @@ def test_over_tls(tmp_path: Path) -> None:
 
             login = asked("POST", "/api/session", {"token": token("worker")})
             told, cookie = json.loads(login.read()), login.headers["set-cookie"]
-            assert "; Secure" in cookie and "; HttpOnly" in cookie
+            assert "; Secure" in cookie and "; HttpOnly" in cookie and "Path=/;" in cookie and "omain" not in cookie
+            assert cookie.startswith(f"__Host-mqks_session_{address(broker)[1]}=")
             proof = {"cookie": cookie.partition(";")[0], "x-csrf-token": told["csrf"]}
             published = asked("POST", "/api/publish", {"event": "order.paid"}, **proof)
             assert published.status == 200, published.read()

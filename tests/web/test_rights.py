@@ -13,7 +13,7 @@ from mqks.broker.access import NOTHING, Rights
 from mqks.web.app import OPERATIONS
 from mqks.web.gate import HAS
 from mqks.web.openapi import Operation, document
-from tests.web.asking import Answer, ask, stream
+from tests.web.asking import Answer, address, ask, stream
 from tests.web.logins import ALL, Tokens, bearer, guarded, status
 
 OF_ONE: dict[str, Any] = {"admin": True, "history": ("**",), "manage": ("**",), "publish": ("**",)}
@@ -62,7 +62,7 @@ def test_the_table_says_what_is_meant() -> None:
     for label, each in LABELS.items():
         if each.needs and each.method != "GET":
             assert "admin" not in each.needs, label
-    told = document(OPERATIONS, secured=True)["paths"]
+    told = document(OPERATIONS, secured=True, cookie="mqks_session_80")["paths"]
     for path, needs in NEEDED.items():
         [operation] = told[path].values()
         assert operation["security"] == ([] if needs is None else [{"token": needs}, {"session": needs}])
@@ -233,7 +233,7 @@ def test_the_document_tells_of_tokens_where_they_are_needed(
 ) -> None:
     told = ask(broker, "/openapi.json", authorization=bearer("nothing")).json
     assert told["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
-    assert told["components"]["securitySchemes"]["session"]["name"] == "mqks_session"
+    assert told["components"]["securitySchemes"]["session"]["name"] == f"mqks_session_{address(broker)[1]}"
     assert "401" in told["paths"]["/api/state"]["get"]["responses"]
     open_to_all = ask(web, "/openapi.json").json
     assert "securitySchemes" not in open_to_all["components"]

@@ -26,7 +26,7 @@ from mqks.web.inside import Ended, Inside, Refused
 from mqks.web.live import EventStream, Live
 from mqks.web.messages import KEPT, Parts, parts, show
 from mqks.web.metrics import Metrics
-from mqks.web.sessions import COOKIE, LASTS, Session
+from mqks.web.sessions import LASTS, Session
 from mqks.web.state import Figures
 from mqks.web.tail import Tail
 from mqks.web.words import named
@@ -111,7 +111,7 @@ class Api:
         log.info(Entry("token {name} logged in over HTTP from {address}", name=rights.name, address=caller.address))
         answer = Json(self._told(rights, session))
         answer.set_cookie(
-            COOKIE, session.secret, max_age=LASTS, secure=caller.encrypted, httponly=True, samesite="strict"
+            caller.cookie, session.secret, max_age=LASTS, secure=caller.encrypted, httponly=True, samesite="strict"
         )
         return answer
 
@@ -119,7 +119,7 @@ class Api:
         if caller.session:
             self._gate.sessions.end(caller.session)
         answer = Json({"ended": caller.session is not None})
-        answer.delete_cookie(COOKIE, secure=caller.encrypted, httponly=True, samesite="strict")
+        answer.delete_cookie(caller.cookie, secure=caller.encrypted, httponly=True, samesite="strict")
         return answer
 
     def _told(self, rights: Rights, session: Session | None) -> dict[str, Any]:

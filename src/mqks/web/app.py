@@ -176,8 +176,8 @@ def _endpoint(api: Api, gate: Gate, by_method: dict[str, Operation], max_body: i
 
 def _openapi(gate: Gate) -> Endpoint:
     async def told(request: Request) -> Response:
-        await gate.admit(request, KNOWN)
-        return Json(document(OPERATIONS, secured=gate.has_authority))
+        caller = await gate.admit(request, KNOWN)
+        return Json(document(OPERATIONS, secured=gate.has_authority, cookie=caller.cookie))
 
     return told
 

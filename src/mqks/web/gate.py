@@ -16,7 +16,7 @@ from starlette.requests import Request
 from mqks.broker.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
 from mqks.broker.client import is_loopback, origin
 from mqks.web.guard import CHANGING, MET, Counting
-from mqks.web.sessions import COOKIE, Session, Sessions
+from mqks.web.sessions import Session, Sessions, cookie_name
 
 Needs = tuple[str, ...] | None  # rights by name, all of them; (): any token will do; None: not even that
 OPEN: Needs = None
@@ -53,6 +53,7 @@ class Authority(Protocol):
 class Caller:
     address: str
     encrypted: bool  # it came over TLS
+    cookie: str  # the name of that for its sessions
     rights: Rights
     session: Session | None = None  # if it is by a session that it is known
 
@@ -84,22 +85,23 @@ class Gate:
     async def _caller(self, request: Request, needs: Needs) -> Caller:
         address = request.client.host if request.client else "?"
         encrypted = request.scope["scheme"] == "https"
+        cookie = cookie_name(request.headers.get("host", ""), encrypted)
         if self._authority is None:
-            return Caller(address, encrypted, _of_anybody(address))
+            return Caller(address, encrypted, cookie, _of_anybody(address))
         if needs is not None and (said := request.headers.get("authorization")) is not None:
             scheme, _, token = said.partition(" ")
             if scheme.lower() != "bearer":
                 raise unknown(WHO)
-            return Caller(address, encrypted, await self.rights_of(token.strip(), address))
-        session = self.sessions.find(request.cookies.get(COOKIE, ""))
+            return Caller(address, encrypted, cookie, await self.rights_of(token.strip(), address))
+        session = self.sessions.find(request.cookies.get(cookie, ""))
         if needs is None:
-            return Caller(address, encrypted, NOTHING, session)
+            return Caller(address, encrypted, cookie, NOTHING, session)
         rights = self._authority.current(session.rights) if session else None
         if session is None or rights is None:
             raise unknown(WHO)
         if request.method in CHANGING and not _same(request.headers.get(CSRF, ""), session.csrf):
             raise HTTPException(403, f"send the header {CSRF} with what GET /api/session tells as csrf")
-        return Caller(address, encrypted, rights, session)
+        return Caller(address, encrypted, cookie, rights, session)
 
     async def rights_of(self, token: str, address: str) -> Rights:
         """Those of a token, after a while if it is wrong.

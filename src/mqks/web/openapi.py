@@ -11,17 +11,13 @@ from mqks.web.asking import Parameter
 from mqks.web.gate import Needs
 from mqks.web.guard import ALWAYS
 from mqks.web.schemas import Schema
-from mqks.web.sessions import COOKIE
 
 TEXT: Schema = {"type": "string"}
-SCHEMES = {
-    "token": {"type": "http", "scheme": "bearer", "description": "a token of the --auth-file: mqks token new"},
-    "session": {
-        "type": "apiKey",
-        "in": "cookie",
-        "name": COOKIE,
-        "description": "made by POST /api/session; what changes something also needs the header X-CSRF-Token",
-    },
+TOKEN = {"type": "http", "scheme": "bearer", "description": "a token of the --auth-file: mqks token new"}
+SESSION = {
+    "type": "apiKey",
+    "in": "cookie",
+    "description": "made by POST /api/session; what changes something also needs the header X-CSRF-Token",
 }
 
 
@@ -41,8 +37,9 @@ class Operation:
     failing: Schema | None = None  # what a 503 says, if not just an error
 
 
-def document(operations: Iterable[Operation], *, secured: bool) -> dict[str, Any]:
+def document(operations: Iterable[Operation], *, secured: bool, cookie: str) -> dict[str, Any]:
     """Whether tokens are needed depends on the broker: it has an --auth-file, or none."""
+    schemes = {"token": TOKEN, "session": {**SESSION, "name": cookie}}
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, secured)
@@ -54,7 +51,7 @@ def document(operations: Iterable[Operation], *, secured: bool) -> dict[str, Any
             "description": "See how the broker is, publish, and look at messages without consuming them.",
         },
         "paths": paths,
-        "components": {"schemas": schemas.NAMED, **({"securitySchemes": SCHEMES} if secured else {})},
+        "components": {"schemas": schemas.NAMED, **({"securitySchemes": schemes} if secured else {})},
     }
 
 

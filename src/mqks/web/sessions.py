@@ -4,6 +4,7 @@ A session stands for the token that it was made with, of which it knows the name
 when one logs out, after twelve hours, and with the broker. Whether its token still stands is asked at each request.
 """
 
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 from mqks.broker.access import Rights
 
-COOKIE = "mqks_session"
+PORT = re.compile(r":([0-9]+)\Z")  # of a Host header
 LASTS = 12 * 3600  # seconds
 MOST = 1000
 MOST_OF_ONE = 100  # of one token's, so that nobody's logins end those of others
@@ -24,6 +25,13 @@ class Session:
     until: float
     secret: str = field(repr=False)  # what the cookie holds
     csrf: str = field(repr=False)  # what a page of ours knows and no other page can
+
+
+def cookie_name(host: str, encrypted: bool) -> str:
+    """Of the cookie for pages of this host, as the browser names it. It has the port, which cookies do not look at, so
+    that brokers on one host do not log each other out. What begins with __Host- no other host or plain page can set."""
+    port = PORT.search(host)
+    return f"{'__Host-' * encrypted}mqks_session_{port[1] if port else 443 if encrypted else 80}"
 
 
 class Sessions:
