@@ -449,6 +449,9 @@ def test_thousands_that_are_cut_off_are_counted(caplog: pytest.LogCaptureFixture
         (b"c1 consume mail", {"queues": ("mail",)}, {"queues": ("other",)}, False),
         (b"h1 history earliest --follow", {"history": ("**",)}, {"history": ("**",), "admin": True}, True),
         (b"h1 history earliest --follow", {"history": ("**",)}, {"history": ("order.*",)}, False),
+        (b"h1 history earliest --follow", {"history": ("a", "b")}, {"history": ("c", "b", "a")}, True),
+        (b"h1 history earliest --follow", {"history": ("a", "b")}, {"history": ("a", "c")}, False),
+        (b"h1 history earliest --follow", {"history": ("a", "b")}, {"history": ("**",)}, True),
         (b"p1 ping", {"history": ("**",), "queues": ("**",)}, {}, True),
     ],
 )

@@ -237,6 +237,37 @@ def test_a_stream_ends_with_its_token(
         live.rest()
 
 
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("/api/live", ALL, replace(ALL, publish=(), history=())),
+        ("/api/tail", ALL, replace(ALL, publish=(), admin=False)),
+        ("/api/tail", replace(ALL, history=("order.*",)), replace(ALL, history=("user.*", "order.*"))),
+        ("/api/tail", replace(ALL, history=("order.*",)), ALL),
+    ],
+)
+def test_a_stream_goes_on_while_its_token_may_have_it(
+    broker: mqks.testing.Broker, tokens: Tokens, path: str, old: Rights, new: Rights
+) -> None:
+    """Whatever else was given or taken: its reader would miss what comes before it is back."""
+    tokens.rights["all"] = old
+    with stream(broker, path, authorization=bearer("all")) as live, mqks.connect(broker.url) as client:
+        tokens.rights["all"] = new
+        for _ in range(2):  # the first state may have come before
+            client.publish("order.paid", "d")
+            assert live.wait_for("state" if path == "/api/live" else "message")
+
+
+@pytest.mark.parametrize("history", [("order.*", "c"), ("order.x",)])
+def test_a_tail_ends_with_any_of_what_it_read(
+    broker: mqks.testing.Broker, tokens: Tokens, history: tuple[str, ...]
+) -> None:
+    tokens.rights["all"] = replace(ALL, history=("order.*", "user.*"))
+    with stream(broker, "/api/tail", authorization=bearer("all")) as tail:
+        tokens.rights["all"] = replace(ALL, history=history)
+        tail.rest()
+
+
 def test_changed_rights_are_those_of_the_session_too(browser: Browser, tokens: Tokens) -> None:
     change(browser, tokens)
     assert browser.ask("/api/state").status == 403

@@ -122,6 +122,10 @@ class Rights:
     def reads_all(self) -> bool:
         return ALL in self.history
 
+    def reads_no_less_than(self, other: "Rights") -> bool:
+        """As far as the masks themselves tell: nobody asks which names two different ones share."""
+        return self.reads_all or set(other.history) <= set(self.history)
+
 
 NOTHING = Rights("")
 EVERYTHING = Rights("", (ALL,), (ALL,), (ALL,), (ALL,), (ALL,), eval=True, admin=True)

@@ -183,7 +183,7 @@ class Entrance:
         """Has it something that it would not get now?"""
         if not all(client.rights.may_consume(queue.name) for queue in _queues(client)):
             return True
-        return client.rights.history != old.history and self._broker.histories.is_reading(client)
+        return not client.rights.reads_no_less_than(old) and self._broker.histories.is_reading(client)
 
     def _dismiss(self, client: Client, reason: str, told: Counter[tuple[str, str]]) -> None:
         """Nothing more goes out to it, nor what waits for it already: its messages return, and others get them."""

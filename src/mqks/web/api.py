@@ -7,7 +7,7 @@ with the caller's rights, so the broker decides too.
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -69,13 +69,20 @@ class Api:
         return self._figures.state()
 
     async def live(self, caller: Caller) -> Response:
-        return self._stream(self._live.events(), caller)
+        return self._stream(self._live.events(), caller, lambda now: now.admin)
 
     async def tail(self, caller: Caller, mask: list[bytes]) -> Response:
-        return self._stream(Tail(self._broker, self._inside, mask, caller.rights).events(), caller)
+        source = Tail(self._broker, self._inside, mask, caller.rights).events()
+        return self._stream(source, caller, lambda now: now.reads_no_less_than(caller.rights))
 
-    def _stream(self, source: AsyncGenerator[bytes, None], caller: Caller) -> Response:
-        return EventStream(source, self._stopping, lambda: self._gate.stands(caller))
+    def _stream(self, source: AsyncGenerator[bytes, None], caller: Caller, may: Callable[[Rights], bool]) -> Response:
+        """It is admitted but once, and goes on while its caller's rights let it."""
+
+        def stands() -> bool:
+            now = self._gate.current(caller)
+            return now is not None and may(now)
+
+        return EventStream(source, self._stopping, stands)
 
     async def consumers(self, _: Caller, limit: int) -> Any:
         return {"total": self._figures.totals()["consumers"], "consumers": self._figures.consumers(limit)}

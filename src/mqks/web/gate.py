@@ -129,13 +129,13 @@ class Gate:
             self._attempts += Counter()  # without those that are at zero
         raise unknown(WRONG)
 
-    def stands(self, caller: Caller) -> bool:
-        """Is it still who it was, with the rights that it had? A stream asks this, which is admitted but once."""
+    def current(self, caller: Caller) -> Rights | None:
+        """What it may do now, since it may have been admitted a while ago; None: it is not known any more."""
         if self._authority is None:
-            return True
+            return caller.rights
         if caller.session and self.sessions.find(caller.session.secret) is None:
-            return False
-        return self._authority.current(caller.rights) == caller.rights
+            return None
+        return self._authority.current(caller.rights)
 
 
 def _of_anybody(address: str) -> Rights:
