@@ -1,8 +1,10 @@
 """Sessions: what a login gives, what a cookie may and may not, and when it is over. And attempts that fail."""
 
 import asyncio
+import http.client
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from http.cookies import SimpleCookie
 from unittest.mock import Mock
@@ -12,11 +14,12 @@ from starlette.responses import Response
 
 import mqks.testing
 from mqks.broker.access import EVERYTHING, NOTHING, Rights
+from mqks.broker.queue import Queue
 from mqks.web.api import Api
 from mqks.web.gate import MOST_ATTEMPTS, MOST_WAITING, Caller, Gate
 from mqks.web.sessions import LASTS, MOST, MOST_OF_ONE, Sessions, cookie_name
-from tests.running import PATIENCE
-from tests.web.asking import address, ask, stream
+from tests.running import PATIENCE, Connection
+from tests.web.asking import address, ask, inner, stream
 from tests.web.logins import ALL, Browser, Tokens, bearer, guarded
 
 WORKER = Rights("worker", publish=("order.*",), proof="1")
@@ -272,6 +275,75 @@ def test_changed_rights_are_those_of_the_session_too(browser: Browser, tokens: T
     change(browser, tokens)
     assert browser.ask("/api/state").status == 403
     assert browser.ask("/api/session").json["rights"]["admin"] is False
+
+
+# ── while one is at it ──
+
+
+def publish_other(_: Browser, tokens: Tokens) -> None:
+    tokens.rights["all"] = replace(ALL, publish=("mail.*",))
+
+
+def publish_nothing(_: Browser, tokens: Tokens) -> None:
+    tokens.rights["all"] = replace(ALL, publish=())
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"), [(revoke, 401), (make_anew, 401), (log_out, 401), (publish_other, 403), (publish_nothing, 403)]
+)
+def test_what_a_token_may_counts_when_the_body_has_come(
+    browser: Browser,
+    tokens: Tokens,
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[Browser, Tokens], None],
+    expected: int,
+) -> None:
+    """Who sends it slowly has not been let through for as long as it likes."""
+    admitted = threading.Event()
+    current = tokens.current
+    body = b'{"event": "order.paid"}'
+
+    def noted(rights: Rights) -> Rights | None:
+        admitted.set()
+        return current(rights)
+
+    monkeypatch.setattr(tokens, "current", noted)
+    with closing(http.client.HTTPConnection(*address(browser.broker), timeout=PATIENCE)) as connection:
+        connection.putrequest("POST", "/api/publish")
+        for name, value in {"cookie": browser.cookie, "x-csrf-token": browser.csrf}.items():
+            connection.putheader(name, value)
+        connection.putheader("content-type", "application/json")
+        connection.putheader("content-length", str(len(body)))
+        connection.endheaders(body[:5])
+        assert admitted.wait(PATIENCE)
+        end(browser, tokens)
+        connection.send(body[5:])
+        assert connection.getresponse().status == expected
+    assert inner(browser.broker).core.published == 0
+
+
+@pytest.mark.parametrize(("lost", "expected"), [({}, 401), ({"all": replace(ALL, manage=("q",))}, 403)])
+def test_a_purge_ends_with_its_token(
+    browser: Browser,
+    tokens: Tokens,
+    monkeypatch: pytest.MonkeyPatch,
+    lost: dict[str, Rights],
+    expected: int,
+) -> None:
+    broker = inner(browser.broker)
+    purge = broker.purge
+
+    def purge_and_lose(queue: Queue, most: int) -> int:
+        tokens.rights = lost
+        return purge(queue, most)
+
+    monkeypatch.setattr("mqks.web.api.PURGED_AT_ONCE", 10)
+    monkeypatch.setattr(broker, "purge", purge_and_lose)
+    with closing(Connection(browser.broker.port)) as wire:
+        wire.send(b"r1 rebind q1 e1\n" + b"m publish e1 d\n" * 30)
+        wire.ask("p1 ping")
+        assert browser.ask("/api/queues/q1/purge", "POST").status == expected
+        assert wire.ask("e1 _eval state.queues['q1'].ready") == "e1 ok 20"
 
 
 def test_after_twelve_hours() -> None:

@@ -165,6 +165,8 @@ class Api:
         while count := self._broker.purge(queue, min(there - purged, PURGED_AT_ONCE)):
             purged += count
             await asyncio.sleep(0)
+            caller = self._gate.admit_again(caller, ("manage",))
+            _permit_managing(queue.name, caller.rights)
         await self._ask(b"w ack --confirm w --all", caller.rights)  # answered when the disk has all that was settled
         return {"purged": purged}
 
@@ -181,9 +183,7 @@ class Api:
 
     def _managed(self, name: bytes, rights: Rights) -> Queue:
         queue = self._figures.find(name)
-        wanted = queue.name if queue else name
-        if not rights.may_manage(wanted):
-            raise forbidden("manage", named(wanted))
+        _permit_managing(queue.name if queue else name, rights)
         return self._queue(name)
 
     # ── messages ──
@@ -250,6 +250,11 @@ class Api:
             raise HTTPException(503, f"the broker cannot connect to itself: {error.strerror}") from None
         except Ended:
             raise HTTPException(503, "the broker stops: ask again when it is back") from None
+
+
+def _permit_managing(name: bytes, rights: Rights) -> None:
+    if not rights.may_manage(name):
+        raise forbidden("manage", named(name))
 
 
 def _may_read(rights: Rights, message: Parts) -> bool:

@@ -168,6 +168,7 @@ def _endpoint(api: Api, gate: Gate, by_method: dict[str, Operation], max_body: i
         if operation.body is not None:
             most = STRANGERS_BODY if operation.needs is None else max_body
             given["body"] = await json_body(request, most)
+            caller = gate.admit_again(caller, operation.needs)  # a body may take its time, and a token go meanwhile
         answer = await operation.does(api, caller, **given)
         return answer if isinstance(answer, Response) else Json(answer)
 

@@ -6,8 +6,9 @@ rights on names (which event, which queue) are asked where the name is known. Wi
 
 import hmac
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from starlette.exceptions import HTTPException
@@ -71,16 +72,29 @@ class Gate:
 
     async def admit(self, request: Request, needs: Needs) -> Caller:
         """Who asks. An HTTPException says why it may not."""
-        try:
-            caller = await self._caller(request, needs)
-            if missing := next((need for need in needs or () if not HAS[need](caller.rights)), None):
-                raise forbidden(missing)
-        except HTTPException:
-            self._counting.refused_requests += 1
-            raise
+        with self._counted():
+            caller = _permitted(await self._caller(request, needs), needs)
         if caller.rights is not NOTHING and (met := request.scope["state"].get(MET)):
             met()
         return caller
+
+    def admit_again(self, caller: Caller, needs: Needs) -> Caller:
+        """It has kept the broker waiting, or has waited itself: what it may do now. An HTTPException as before."""
+        if needs is None:
+            return caller
+        with self._counted():
+            rights = self.current(caller)
+            if rights is None:
+                raise unknown(WHO if caller.session else WRONG)
+            return _permitted(replace(caller, rights=rights), needs)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except HTTPException:
+            self._counting.refused_requests += 1
+            raise
 
     async def _caller(self, request: Request, needs: Needs) -> Caller:
         address = request.client.host if request.client else "?"
@@ -136,6 +150,12 @@ class Gate:
         if caller.session and self.sessions.find(caller.session.secret) is None:
             return None
         return self._authority.current(caller.rights)
+
+
+def _permitted(caller: Caller, needs: Needs) -> Caller:
+    if missing := next((need for need in needs or () if not HAS[need](caller.rights)), None):
+        raise forbidden(missing)
+    return caller
 
 
 def _of_anybody(address: str) -> Rights:
