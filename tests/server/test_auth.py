@@ -279,14 +279,16 @@ def test_a_crowd_with_one_wrong_token_is_one_check(desk: Desk, monkeypatch: pyte
 
     async def crowd() -> None:
         desk.gate = asyncio.Event()
-        first = asyncio.create_task(desk.authority.decide("worker.x", HERE))
+        early = [asyncio.create_task(desk.authority.decide("worker.x", HERE)) for _ in range(50)]
         while not desk.slept:
             await asyncio.sleep(0)
-        others = [asyncio.create_task(desk.authority.decide("worker.x", HERE)) for _ in range(100)]
+        late = [asyncio.create_task(desk.authority.decide("worker.x", HERE)) for _ in range(50)]
         await asyncio.sleep(0)
         desk.gate.set()
-        assert {await first, *await asyncio.gather(*others)} == {b"error 1"}
+        answers = await asyncio.gather(*early, *late)
         assert (len(costs), desk.slept) == (1, [1])
+        assert set(answers) == {b"error %d" % number for number in range(1, 101)}, "each is counted, and can be found"
+        assert desk.failures == [(HERE, "the token is not one that is known: it is named 'worker'")] * 100
 
     run(crowd())
 

@@ -17,7 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -77,7 +77,8 @@ class Turn:
 
 @dataclass(frozen=True)
 class Wrong:
-    error_id: bytes  # under which the log says why
+    why: BadRequest
+    error_id: bytes  # under which the log says it
     penalty: asyncio.Task[None]  # what it waits for before it is told
 
 
@@ -179,11 +180,13 @@ class Authority:
         return answer.error_id
 
     async def _look(self, token: str, peer: str) -> Rights | Wrong:
-        """Who comes with the same token from the same address meanwhile shares the answer: a crowd is one check."""
+        """Who comes with the same token from the same address meanwhile shares the answer: a crowd is one check. Each
+        who hears that it is wrong is logged and counted, beside the one that the check was begun for."""
         if rights := self.remembered(token):
             return rights
         key = place, _ = origin(peer), self._digest(token)
-        check = self._going_on.get(key) or self._begin(key, token, peer)
+        shared = self._going_on.get(key)
+        check = shared or self._begin(key, token, peer)
         check.waiting += 1
         try:
             answer = await asyncio.shield(check.answer)
@@ -195,7 +198,7 @@ class Authority:
         if isinstance(answer, Rights):
             # The loop took steps since the check was over, and the file may have been read anew in one of them.
             return self.current(answer) or self._wrong(peer, place, BadRequest(UNKNOWN, NOT_THERE))
-        return answer
+        return replace(answer, error_id=self._failed(peer, answer.why)) if shared else answer
 
     def _begin(self, key: Key, token: str, peer: str) -> Check:
         check = Check()
@@ -250,7 +253,7 @@ class Authority:
 
     def _wrong(self, peer: str, place: str, bad: BadRequest) -> Wrong:
         seconds = 0.0 if isinstance(bad, Fault) else self._penalties.next(place)
-        return Wrong(self._failed(peer, bad), asyncio.get_running_loop().create_task(self._wait(seconds)))
+        return Wrong(bad, self._failed(peer, bad), asyncio.get_running_loop().create_task(self._wait(seconds)))
 
     async def _wait(self, seconds: float) -> None:
         await self._sleep(seconds)
