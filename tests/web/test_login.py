@@ -3,7 +3,7 @@
 import asyncio
 import http.client
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from http.cookies import SimpleCookie
@@ -16,7 +16,7 @@ import mqks.testing
 from mqks.broker.access import EVERYTHING, NOTHING, Rights
 from mqks.broker.queue import Queue
 from mqks.web.api import Api
-from mqks.web.gate import MOST_ATTEMPTS, MOST_WAITING, Caller, Gate
+from mqks.web.gate import MOST_ATTEMPTS, MOST_CHECKED, Caller, Gate
 from mqks.web.sessions import LASTS, MOST, MOST_OF_ONE, Sessions, cookie_name
 from tests.running import PATIENCE, Connection
 from tests.web.asking import address, ask, inner, stream
@@ -415,11 +415,11 @@ def test_few_of_one_address_wait_at_one_time(broker: mqks.testing.Broker, tokens
 
 @pytest.mark.parametrize(
     ("address", "most"),
-    [("192.0.2.{}", MOST_WAITING), ("2001:db8::{}", MOST_ATTEMPTS)],
+    [("192.0.2.{}", MOST_CHECKED), ("2001:db8::{}", MOST_ATTEMPTS)],
     ids=["of all addresses", "of a network of IPv6, which is one"],
 )
 def test_those_that_are_checked_still_count_too(address: str, most: int) -> None:
-    attempts = [(f"a.{number}", address.format(number)) for number in range(MOST_WAITING + 8)]
+    attempts = [(f"a.{number}", address.format(number)) for number in range(MOST_CHECKED + 8)]
 
     async def attempted() -> None:
         over = asyncio.Event()
@@ -439,3 +439,71 @@ def test_those_that_are_checked_still_count_too(address: str, most: int) -> None
         assert await gate.rights_of(*attempts[-1]) is WORKER
 
     asyncio.run(attempted())
+
+
+class Desk:
+    """An authority whose checks, and whose penalties, end when the test says so."""
+
+    def __init__(self) -> None:
+        self.checked: list[str] = []
+        self.over, self.answered = asyncio.Event(), asyncio.Event()
+
+    def remembered(self, _: str) -> None:
+        return None
+
+    async def check(self, token: str, _: str) -> Rights | Awaitable[None]:
+        self.checked.append(token)
+        await self.over.wait()
+        return WORKER if token == "right" else asyncio.ensure_future(self._penalty())
+
+    async def _penalty(self) -> None:
+        await self.answered.wait()
+
+    def current(self, rights: Rights) -> Rights | None:
+        return rights
+
+
+def guessing(gate: Gate, address: str) -> list[asyncio.Task[Rights]]:
+    """As many as may be of one address."""
+    return [asyncio.create_task(gate.rights_of("wrong", address)) for _ in range(MOST_ATTEMPTS)]
+
+
+async def statuses(*asked: Awaitable[Rights]) -> list[int | None]:
+    return [getattr(each, "status_code", None) for each in await asyncio.gather(*asked, return_exceptions=True)]
+
+
+def test_wrong_ones_that_wait_for_their_answer_keep_out_only_their_own_address() -> None:
+    async def attacked() -> None:
+        desk = Desk()
+        gate = Gate(desk, Mock())
+        desk.over.set()
+        guesses: list[asyncio.Task[Rights]] = []
+        for number in range(2 * MOST_CHECKED // MOST_ATTEMPTS):
+            guesses += guessing(gate, f"192.0.2.{number}")
+            while len(desk.checked) < len(guesses) or gate._checks:
+                await asyncio.sleep(0)
+        assert await gate.rights_of("right", "192.0.2.99") is WORKER
+        assert await statuses(gate.rights_of("right", "192.0.2.0")) == [429]
+        desk.answered.set()
+        assert await statuses(*guesses) == [401] * len(guesses)
+
+    asyncio.run(asyncio.wait_for(attacked(), PATIENCE))
+
+
+def test_when_there_are_too_many_checks_the_address_that_has_most_gives_one_up() -> None:
+    async def attacked() -> None:
+        desk = Desk()
+        gate = Gate(desk, Mock())
+        guesses = [guessing(gate, f"192.0.2.{number}") for number in range(MOST_CHECKED // MOST_ATTEMPTS)]
+        while len(desk.checked) < MOST_CHECKED:
+            await asyncio.sleep(0)
+        right = [asyncio.create_task(gate.rights_of("right", "192.0.2.99")) for _ in range(MOST_ATTEMPTS)]
+        while len(desk.checked) < MOST_CHECKED + 6:
+            await asyncio.sleep(0)
+        desk.over.set()
+        desk.answered.set()
+        assert await statuses(*right) == [None] * 6 + [429] * 2, "the last ones would be more than any other has"
+        assert [(await statuses(*each)).count(429) for each in guesses] == [1, 1, 2, 2], "and so many fewer have these"
+        assert desk.checked[-6:] == ["right"] * 6 and not gate._checks
+
+    asyncio.run(asyncio.wait_for(attacked(), PATIENCE))

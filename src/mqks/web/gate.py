@@ -4,6 +4,7 @@ The gate knows tokens only by what the authority says of them. What each path ne
 rights on names (which event, which queue) are asked where the name is known. Without an authority all may do all.
 """
 
+import asyncio
 import hmac
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -33,7 +34,7 @@ HAS: Mapping[str, Callable[[Rights], bool]] = {
 CSRF = "x-csrf-token"
 LONGEST_TOKEN = 200  # characters
 MOST_ATTEMPTS = 8  # with tokens not said before, of one address at one time; a wrong one waits, with its connection
-MOST_WAITING = 32  # of all addresses: half of the connections stay for those who are known
+MOST_CHECKED = 32  # of all addresses that wait for a check: more than a second's worth of them
 WHO = "say who you are: send the header authorization: Bearer {token}, or log in at /login"
 WRONG = "this token is not known"
 BUSY = "too many tokens at one time that were not said before: wait until those are answered"
@@ -65,6 +66,7 @@ class Gate:
         self._authority = authority
         self._counting = counting
         self._attempts: Counter[str] = Counter()  # that have no answer yet, by address
+        self._checks: dict[asyncio.Task[Rights | Awaitable[None]], str] = {}  # by address; in their order
 
     @property
     def has_authority(self) -> bool:
@@ -120,8 +122,10 @@ class Gate:
     async def rights_of(self, token: str, address: str) -> Rights:
         """Those of a token, after a while if it is wrong.
 
-        Who is refused since there are many learns nothing of its token: that comes before the check. An attempt counts
-        until its time is over, though its client may be gone: so no more than these wait, whoever comes and goes.
+        Who is refused since there are many learns nothing of its token: that comes before the check is over. An attempt
+        counts with its address until its time is over, though its client may be gone: so no more than these wait,
+        whoever comes and goes. Of all addresses together only checks count: a wrong token that waits for its answer
+        keeps out nobody else.
         """
         if self._authority is None:
             return _of_anybody(address)
@@ -130,11 +134,11 @@ class Gate:
         if len(token) > LONGEST_TOKEN:
             raise unknown(WRONG)
         place = origin(address)
-        if self._attempts[place] >= MOST_ATTEMPTS or self._attempts.total() >= MOST_WAITING:
+        if self._attempts[place] >= MOST_ATTEMPTS or not self._has_room(place):
             raise HTTPException(429, BUSY)
         self._attempts[place] += 1
         try:
-            answer = await self._authority.check(token, address)
+            answer = await self._check(token, address, place)
             if isinstance(answer, Rights):
                 return answer
             await answer
@@ -142,6 +146,33 @@ class Gate:
             self._attempts[place] -= 1
             self._attempts += Counter()  # without those that are at zero
         raise unknown(WRONG)
+
+    async def _check(self, token: str, address: str, place: str) -> Rights | Awaitable[None]:
+        assert self._authority
+        check = asyncio.ensure_future(self._authority.check(token, address))
+        self._checks[check] = place
+        try:
+            await asyncio.wait([check])
+        finally:
+            check.cancel()  # unless it is over
+            self._checks.pop(check, None)
+        if check.cancelled():  # for another
+            raise HTTPException(429, BUSY)
+        return check.result()
+
+    def _has_room(self, place: str) -> bool:
+        """Room for one more check. Where there is none, the address that has most gives up its last one, if it has
+        more than this one would have then."""
+        if len(self._checks) < MOST_CHECKED:
+            return True
+        crowds = Counter(self._checks.values())
+        most = max(crowds.values())
+        if crowds[place] + 1 >= most:
+            return False
+        last = next(check for check, each in reversed(self._checks.items()) if crowds[each] == most)
+        del self._checks[last]
+        last.cancel()
+        return True
 
     def current(self, caller: Caller) -> Rights | None:
         """What it may do now, since it may have been admitted a while ago; None: it is not known any more."""
