@@ -4,16 +4,19 @@ Who decides is the test itself, when it likes; so is the clock.
 """
 
 import logging
+import random
 import ssl
+from collections import Counter
 from contextlib import suppress
 
 import pytest
 
 from mqks.broker import Broker
 from mqks.broker.access import EVERYTHING, Rights
-from mqks.broker.client import Client
+from mqks.broker.client import Client, origin
 from mqks.broker.entrance import Decided, Drop
 from mqks.broker.limits import Limits
+from mqks.broker.strangers import Strangers
 from tests.broker.driver import PEER, masked
 
 SECRET = "lJ5vC0Yq8nH3kT7wR2xZ4bM6pS9dF1gA_uEiOyQeWrT"
@@ -23,19 +26,30 @@ TOKEN = f"worker.{SECRET}"
 class Door:
     """A broker with an auth file, and those who wait for a decision."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_connections: int = 10_000) -> None:
         self.now = 1000.0
-        self.broker = Broker(clock=lambda: self.now, limits=Limits(auth_timeout=10.0))
+        limits = Limits(auth_timeout=10.0, max_connections=max_connections)
+        self.broker = Broker(clock=lambda: self.now, limits=limits)
         self.asked: list[tuple[str, str, Decided]] = []
         self.dropped: list[str] = []  # tokens that nobody needs to decide about any more
         self.hung_up: list[Client] = []
         self.broker.entrance.ask = self._ask
         self.broker.entrance.hang_up = self.hung_up.append
+        self.broker.entrance.dismiss = self._dismiss
+        self.dismissed: list[tuple[str, bytes]] = []  # who, and what it was told
         self.client = self.broker.connect(PEER)
 
     def _ask(self, token: str, peer: str, decided: Decided) -> Drop:
         self.asked.append((token, peer, decided))
         return lambda: self.dropped.append(token)
+
+    def _dismiss(self, client: Client) -> None:
+        self.dismissed.append((client.peer, client.pending()))
+        self.broker.disconnect(client)
+
+    def come(self, peer: str) -> Client | None:
+        """One more, if it is let in."""
+        return None if self.broker.crowded(peer) else self.broker.connect(peer)
 
     def say(self, *lines: bytes) -> list[bytes]:
         """All that is answered now."""
@@ -202,6 +216,74 @@ def test_after_a_handshake_one_still_has_to_say_who_it_is(door: Door) -> None:
     door.now += 60
     door.broker.tick()
     assert door.hung_up == [door.client]
+
+
+# ── no room ──
+
+
+def test_where_there_is_no_room_the_oldest_stranger_of_the_address_that_has_most_goes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    door = Door(max_connections=6)  # of which it has one
+    door.say(b"a1 auth " + TOKEN.encode())
+    for peer in ("192.0.2.1:1", "192.0.2.2:1", "192.0.2.1:2", "192.0.2.2:2", "192.0.2.3:1"):
+        assert door.come(peer)
+    expected = ["192.0.2.1:1", "192.0.2.2:1", PEER, "192.0.2.3:1", "192.0.2.1:2"]
+    for number in range(1, 6):
+        assert door.come(f"192.0.2.{number + 9}:1")
+        assert [each for each, _ in door.dismissed] == expected[:number]
+    assert all(is_error(told, b"-") for _, told in door.dismissed)
+    assert door.dropped == [TOKEN], "who waits for a decision is not known yet"
+    assert door.broker.connections == 6
+    assert door.broker.limits.times["max_connections"] == door.broker.refused == 5
+    told = [record.getMessage() for record in caplog.records]
+    for line, peer in zip(told, expected, strict=True):
+        assert f"client={peer} reason='--max-connections is reached: another takes its place" in line
+
+
+def test_who_is_known_stays_and_one_more_is_refused() -> None:
+    door = Door(max_connections=2)
+    door.say(b"a1 auth " + TOKEN.encode())
+    door.decide(Rights("worker"))
+    assert door.come("192.0.2.1:1") and door.come("192.0.2.2:1")
+    assert [peer for peer, _ in door.dismissed] == ["192.0.2.1:1"]
+    door.broker.entrance.ask = None
+    assert door.come("192.0.2.3:1")
+    assert door.come("192.0.2.4:1") is None
+    assert [peer for peer, _ in door.dismissed] == ["192.0.2.1:1", "192.0.2.2:1"]
+    assert door.client in door.broker.clients
+
+
+def test_an_address_that_has_as_many_as_it_may_takes_nobodys_place() -> None:
+    door = Door(max_connections=3)
+    door.broker.limits.max_connections_per_address = 2
+    assert door.come("192.0.2.1:1") and door.come("192.0.2.1:2")
+    assert door.come("192.0.2.1:3") is None
+    assert not door.dismissed
+    assert door.broker.limits.times["max_connections"] == 0
+
+
+def test_who_goes_first_is_found_as_by_looking_at_all() -> None:
+    random_ = random.Random(7)
+    strangers, there = Strangers(), list[Client]()
+    for number in range(5000):
+        if there and random_.random() < 0.5:
+            client = random_.choice(there)
+            there.remove(client)
+            strangers.discard(client)
+            strangers.discard(client)
+        else:
+            there.append(Client(f"192.0.2.{random_.randrange(6)}:{number}"))
+            strangers.add(there[-1])
+            strangers.add(random_.choice(there))
+        crowds = Counter(origin(client.peer) for client in there)
+        first = strangers.first_to_go()
+        if first is None:
+            assert not there
+        else:
+            place = origin(first.peer)
+            assert crowds[place] == max(crowds.values())
+            assert first is next(client for client in there if origin(client.peer) == place)
 
 
 # ── no log has a token ──

@@ -111,6 +111,29 @@ def test_who_says_nothing_goes_after_a_while(started: ExitStack, tmp_path: Path,
     assert known.ask("e1 _eval state.limits['auth_timeout']") == "e1 ok 2"
 
 
+def test_strangers_keep_nobody_out_who_has_a_token(started: ExitStack, tmp_path: Path, connect: Connect) -> None:
+    path = auth_file(tmp_path, worker={}, boss=ALL)
+    limits = ("--max-connections=7", "--max-connections-per-address=3", "--auth-timeout=0")
+    broker = start(started, tmp_path, f"--auth-file={path}", *limits)
+    broker.wait_until_it_listens()
+    boss = connect(broker)
+    assert boss.ask(f"a1 auth {token('boss')}") == "a1 ok "
+    addresses = [f"127.0.0.{number}" for number in (2, 2, 2, 3, 3, 3)]
+    silent = [started.enter_context(connect_from(address, broker.port)) for address in addresses]
+    boss.until_true("state.connections == 7")
+    worker = started.enter_context(connect_from("127.0.0.4", broker.port))
+    worker.sendall(f"a1 auth {token('worker')}\n".encode())
+    assert worker.recv(100) == b"a1 ok \n"
+    error_id = silent[0].recv(100).decode().removeprefix("- error ").rstrip()
+    assert silent[0].recv(100) == b""
+    assert broker.wait_for_log(rf"error {error_id} client=127\.0\.0\.2:\d+ reason='--max-connections is reached: ano")
+    assert boss.ask("e1 _eval state.connections, state.limits['max_connections']") == "e1 ok (7, 1)"
+
+
+def connect_from(address: str, port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), PATIENCE, (address, 0))
+
+
 def test_thousands_who_come_back_are_let_in_at_once(tmp_path: Path) -> None:
     path = auth_file(tmp_path, worker={})
     with mqks.testing.broker(auth_file=str(path)) as broker, ExitStack() as stack:

@@ -1,8 +1,9 @@
 """Who is let in, and as whom. With an auth file one is a stranger until its token was accepted; without, one is let in
 from this host alone, or with --insecure from anywhere.
 
-Whether a token is right is decided elsewhere, and takes a while: `ask` is given by the server, and so are `hang_up` and
-`cut_off`. Touched are clients' rights, whether they are heard, and the timer that ends the patience with strangers.
+Whether a token is right is decided elsewhere, and takes a while: `ask` is given by the server, and so are `hang_up`,
+`dismiss` and `cut_off`. Touched are clients' rights, whether they are heard, who is a stranger, and the timer that ends
+the patience with one.
 """
 
 import logging
@@ -16,6 +17,7 @@ from mqks.broker.client import Client, is_loopback
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
 from mqks.broker.queue import Queue
+from mqks.broker.strangers import Strangers
 from mqks.core.parts import Consumer
 from mqks.logs import Entry
 
@@ -30,6 +32,7 @@ TOLD_ONE_BY_ONE = 10  # clients of a token that are cut off; the others are coun
 LONGEST_GRANTED = 256  # bytes of such a name
 MOST_IN_VAIN = 16  # lines of a stranger: it can do nothing but say who it is, and each costs as much as a request
 
+GAVE_WAY = "another takes its place, since it has not said who it is"
 SAY_WHO = "say who you are first: auth {token}"
 ONLY_THIS_HOST = "only this host is let in, since there is no --auth-file; see --auth-file and --insecure"
 STILL_SUBSCRIBED = (
@@ -45,11 +48,14 @@ def stay(_: Client) -> None:
 class Entrance:
     def __init__(self, broker: Durable, *, insecure: bool = False) -> None:
         self._broker = broker
+        broker.make_room = self._make_room
+        self._strangers = Strangers()
         self.insecure = insecure
         self.ask: Ask | None = None  # there is an auth file
         self._asked: dict[Client, Drop] = {}  # those about whom is not yet decided
         self.hang_up: Callable[[Client], None] = stay  # after what it was told has gone out
-        self.cut_off: Callable[[Client], None] = stay  # at once, whatever waits for it
+        self.dismiss: Callable[[Client], None] = stay  # at once, with what it was told
+        self.cut_off: Callable[[Client], None] = stay  # likewise, whatever waits for it
         self.failures = 0  # tokens that were refused
 
     # ── at the door ──
@@ -72,6 +78,7 @@ class Entrance:
     def expect(self, client: Client) -> None:
         """It has so long to become known, by its token or at least by a handshake; 0 for any time."""
         client.stranger = True
+        self._strangers.add(client)
         if seconds := self._broker.limits.auth_timeout:
             self._broker.timers.set(_timer(client), seconds, partial(self._overdue, client))
 
@@ -82,6 +89,7 @@ class Entrance:
             self.forget(client)
 
     def forget(self, client: Client) -> None:
+        self._strangers.discard(client)
         self._broker.timers.cancel(_timer(client))
         if drop := self._asked.pop(client, None):
             drop()
@@ -90,6 +98,17 @@ class Entrance:
         error_id = self._broker.mistakes.made(client, self._broker.limits.reached("auth_timeout"))
         self._broker.core.say(client, b"- error %s\n" % error_id)
         self.hang_up(client)
+
+    def _make_room(self, bad: BadRequest) -> bool:
+        """For one more there is no room: a stranger goes, if there is one. Who is known stays."""
+        client = self._strangers.first_to_go()
+        if client is None:
+            return False
+        self._broker.refused += 1
+        error_id = self._broker.mistakes.refused(client.peer, BadRequest(bad.reason, GAVE_WAY))
+        self._broker.core.say(client, b"- error %s\n" % error_id)
+        self.dismiss(client)
+        return True
 
     def cut_short(self, client: Client) -> None:
         """Nothing that it says after this line is heard; it is hung up on when it was told why."""
@@ -110,7 +129,7 @@ class Entrance:
             return
         if not client.stranger:
             raise BadRequest("it has said who it is already")
-        self.forget(client)
+        self._broker.timers.cancel(_timer(client))
         self._broker.core.block(client)
         said, decided = token.decode("utf-8", "backslashreplace"), partial(self._decided, client, request_id)
         try:
@@ -124,6 +143,7 @@ class Entrance:
         self._asked.pop(client, None)
         if isinstance(answer, Rights):
             client.stranger = False
+            self._strangers.discard(client)
             self.entitle(client, answer)
             log.debug(Entry("client {client} is {token}", client=client.peer, token=answer.name))
             self._broker.core.say(client, b"%s ok \n" % request_id)

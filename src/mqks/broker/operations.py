@@ -35,6 +35,10 @@ CONSUMER_COST = 600
 PURGED_AT_ONCE = 1 << 14  # messages, before others have their turn
 
 
+def nobody_goes(_: BadRequest) -> bool:
+    return False
+
+
 class Operations:
     mistakes: Mistakes  # which need ids: see Durable
 
@@ -48,6 +52,7 @@ class Operations:
         self.queues: dict[bytes, Queue] = {}
         self.clients: dict[Client, None] = {}  # in the order in which they came
         self.listeners: dict[bytes, Callable[[bytes], None]] = {}  # by event
+        self.make_room: Callable[[BadRequest], bool] = nobody_goes  # for one more client: see Entrance
         self.refused = 0  # clients that were turned away, because there were too many
         self.connections = 0  # clients, without those from inside
         self._origins: Counter[str] = Counter()  # how many of them come from where
@@ -74,10 +79,11 @@ class Operations:
 
     def crowded(self, peer: str) -> BadRequest | None:
         """Why one more client cannot be served, if it cannot."""
-        if self.connections >= self.limits.max_connections:
-            return self.limits.reached("max_connections")
         if self._origins[origin(peer)] >= self.limits.max_connections_per_address:
             return self.limits.reached("max_connections_per_address")
+        if self.connections >= self.limits.max_connections:
+            bad = self.limits.reached("max_connections")
+            return None if self.make_room(bad) else bad
         return None
 
     @property

@@ -68,6 +68,7 @@ class TcpServer:
         loop = asyncio.get_running_loop()
         self._broken = broken
         self._broker.entrance.hang_up = lambda client: self._hang_up(loop, client)
+        self._broker.entrance.dismiss = self._poller.dismiss
         self._broker.entrance.cut_off = self._poller.farewell
         self._listeners += given or bind(host, port)
         for listener in self._listeners:
@@ -100,7 +101,8 @@ class TcpServer:
         """Let go of all sockets and of the loop, whatever happened before."""
         if self._armed is not None:
             self._armed.cancel()
-        self._broker.entrance.hang_up = self._broker.entrance.cut_off = stay  # no circle keeps the epoll open
+        entrance = self._broker.entrance
+        entrance.hang_up = entrance.dismiss = entrance.cut_off = stay  # no circle keeps the epoll open
         for listener in self._listeners:
             listener.close()
         self._cut_off(list(self._broker.clients))
