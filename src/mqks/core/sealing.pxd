@@ -16,6 +16,7 @@ cdef class Sealed:
     cdef size_t lacking         # bytes of the record that have not
     cdef bint whole             # it has come
     cdef bint established       # the handshake is done
+    cdef bint counted           # its OVERHEAD is in the memory that is used
     cdef bint ended             # the client has said that it sends no more
     cdef bint silent            # we have said so
     cdef bint words             # TLS itself has something to say, which goes after the record

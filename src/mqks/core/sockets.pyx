@@ -134,7 +134,6 @@ cdef class Poller:
             raise OSError(errno, "epoll_ctl failed")
         if tls is not None:
             c.tls = Sealed(tls)
-            self.core.memory.used += OVERHEAD
 
     def farewell(self, Connection c):
         """Close so that what was sent arrives: to close with input unread would reset the connection."""
@@ -161,8 +160,9 @@ cdef class Poller:
         close_fd(c.fd)
         c.fd = -1
         if c.tls is not None:
+            if (<Sealed>c.tls).counted:
+                self.core.memory.used -= OVERHEAD
             c.tls = None
-            self.core.memory.used -= OVERHEAD
         self.departed.append(c)
         self.closings += 1
         self.closed(c)
@@ -171,6 +171,13 @@ cdef class Poller:
         if c.tls is not None:
             (<Sealed>c.tls).end(c)
         return 0
+
+    cdef void count_tls(self, Connection c, Sealed sealed) noexcept:
+        """The memory of TLS counts from the first record that one who is known sends or gets. That of a stranger does not: there
+        are only so many of them, and they would use up what those may have who are known."""
+        if not (c.stranger or sealed.counted):
+            sealed.counted = True
+            self.core.memory.used += OVERHEAD
 
     def watch(self, int fd, uint32_t events, bint change):
         """Report these events of a descriptor that is not a connection's."""
@@ -381,6 +388,7 @@ cdef class Poller:
             if not sealed.whole:
                 break
             plain = sealed.open()
+            self.count_tls(c, sealed)
             if plain:
                 self.core.take_bytes(c, PyBytes_AS_STRING(plain), PyBytes_GET_SIZE(plain))
                 if c.fd < 0:
@@ -435,6 +443,7 @@ cdef class Poller:
             if c.tls is None:
                 size = send(c.fd, c.out.data + c.out.head, waiting(c), MSG_DONTWAIT | MSG_NOSIGNAL)
             else:
+                self.count_tls(c, <Sealed>c.tls)
                 try:
                     size = (<Sealed>c.tls).move(c)
                 except Exception as error:
