@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 
 from mqks.broker import Broker
 from mqks.broker.errors import BadRequest
-from mqks.broker.patterns import MOST_VALUES, Pattern, PatternIndex
+from mqks.broker.patterns import MOST_VALUES, Pattern, PatternIndex, comparable
 from tests.broker.driver import PEER
 from tests.broker.on_disk import OnDisk
 
 Object = dict[str, Any]
 
 KEYS = st.sampled_from(["event", "data", "a", "b", ""])
-SCALARS = st.sampled_from([None, True, False, 0, -0.0, 1, 1.0, 10**20, 1e20, "", "1", "true", "e1", "é"])
+NUMBERS = [0, -0.0, 1, 1.0, -1, 0.5, 5e-324, 2**53, 2**53 + 1, 2.0**53, 10**20, 1e20, int(1e300), 1e300]
+SCALARS = st.sampled_from([None, True, False, *NUMBERS, "", "1", "true", "e1", "é"])
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=5
 )
@@ -168,6 +169,14 @@ def test_many_patterns_look_into_a_list_no_more_than_one(inner: int) -> None:
 
 def fields_of(contents: list[Object]) -> Object:
     return {key: value for content in contents for key, value in content.items()}
+
+
+@pytest.mark.parametrize("number", [lambda n: n * (2**61 - 1), lambda n: 2.0 ** (61 * n % 900)], ids=["int", "float"])
+@pytest.mark.parametrize("around", [lambda value: value, lambda value: [value]], ids=["alone", "in a list"])
+def test_nobody_can_choose_numbers_that_collide(number: Callable[[int], Any], around: Callable[[Any], Any]) -> None:
+    """Their own hashes are all the same: to find one of them would take as long as to try each."""
+    assert len({hash(number(n)) for n in range(1, 15)}) == 1
+    assert len({hash(comparable(around(number(n)))) for n in range(1, 15)}) == 14
 
 
 # ---- The broker with it

@@ -30,9 +30,16 @@ class TooDeep(Exception):
 
 
 def comparable(value: Any, room: int = MOST_NESTED) -> Hashable:
-    """Equal exactly where two JSON values are: 1 equals 1.0; true, 1 and "1" are three; lists count as wholes."""
+    """Equal exactly where two JSON values are: 1 equals 1.0; true, 1 and "1" are three; lists count as wholes.
+
+    Numbers are told by their digits: the hash of a string has a secret seed, and that of a number has none, so that a
+    client could choose numbers that collide."""
     if isinstance(value, bool):
         return (bool, value)
+    if isinstance(value, float) and not value.is_integer():
+        return (float, value.hex())
+    if isinstance(value, int | float):
+        return (int, f"{int(value):x}")
     if isinstance(value, list | dict) and not room:
         raise TooDeep
     if isinstance(value, list):
