@@ -16,6 +16,7 @@ import pytest
 
 from mqks.broker import Broker
 from mqks.broker.client import Client
+from mqks.broker.operations import LITTLE
 from tests.broker.driver import PEER
 
 SEGMENT = 256 << 10
@@ -401,6 +402,53 @@ def test_with_full_memory_no_queue_has_another_pattern() -> None:
         (answer,) = driven.talk(refused)
         assert b" error " in answer
     assert driven.talk(recv({"event": "e1", "data": 1.0}), recv({"a": 1}, "q2", "r2")) == [b"r1 ok ", b"r2 ok "]
+
+
+# ---- Consumers
+
+
+CONSUMES: dict[str, Callable[[bytes], bytes]] = {
+    "consume": lambda consumer_id: consumer_id + b" consume q1",
+    "recv": lambda consumer_id: (
+        consumer_id + b' recv {"queue": "q1", "pattern": {}, "delete_queue_when_unused": false}'
+    ),
+}
+CONSUMING = pytest.mark.parametrize("consume", CONSUMES.values(), ids=CONSUMES)
+
+
+@CONSUMING
+@pytest.mark.parametrize("size", [1, 200, 10_000])
+def test_consumers_are_counted_with_all_that_they_take(consume: Callable[[bytes], bytes], size: int) -> None:
+    driven = Driven()
+    driven.talk(consume(b"r1"))
+    requests = [consume(b"%d" % n + b"c" * size) for n in range(100)]
+    counted = driven.used
+    tracemalloc.start()
+    try:
+        driven.talk(*requests)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(driven.client.consumers) == 101
+    assert taken <= driven.used - counted
+
+
+@CONSUMING
+def test_with_full_memory_a_consumer_may_come_but_not_with_a_long_id(consume: Callable[[bytes], bytes]) -> None:
+    driven = Driven()
+    there, usual, long = b"t" * 10_000, b"u" * 200, b"l" * 201
+    driven.talk(consume(there))
+    driven.broker.core.charge(1 << 40)
+    before = driven.used
+    assert not any(b" error " in line for line in driven.talk(consume(there), consume(usual)))
+    assert before < driven.used <= before + LITTLE
+    (refused,) = driven.talk(consume(long))
+    assert refused.startswith(long + b" error ")
+    assert list(driven.client.consumers) == [there, usual]
+    driven.reconnect()
+    (refused,) = driven.talk(consume(there))
+    assert refused.startswith(there + b" error "), "also one that comes back"
 
 
 # ---- Lines

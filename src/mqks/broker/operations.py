@@ -31,12 +31,18 @@ log = logging.getLogger(__name__)
 # Bytes of memory, beside the names; measured, and rounded up.
 QUEUE_COST = 800
 CONSUMER_COST = 600
+LITTLE = 1000  # for a consumer that may come though memory is full: somebody has to take what is there
 
 PURGED_AT_ONCE = 1 << 14  # messages, before others have their turn
 
 
 def nobody_goes(_: BadRequest) -> bool:
     return False
+
+
+def _cost(consumer_id: bytes) -> int:
+    """Of a consumer. The core has its id twice, once as the beginning of replies."""
+    return CONSUMER_COST + 2 * len(consumer_id)
 
 
 class Operations:
@@ -143,7 +149,7 @@ class Operations:
     def delete_queue(self, queue: Queue) -> None:
         self.overflow.forget(queue)
         for consumer in self.core.delete_queue(queue):
-            self.core.charge(-CONSUMER_COST - len(consumer.id))
+            self.core.charge(-_cost(consumer.id))
             self.core.tell(consumer)
         self.timers.cancel(queue)
         self.exchange.set_events(queue, set())
@@ -206,6 +212,8 @@ class Operations:
         if consumer is None:
             if len(client.consumers or ()) >= self.limits.max_consumers and not client.inside:
                 raise self.limits.reached("max_consumers")
+            if _cost(consumer_id) > LITTLE:
+                self.check_memory()
         elif consumer.queue is not self.queues.get(name):
             raise BadRequest("this consumer id has another queue")
         return self.queue(name)
@@ -217,7 +225,7 @@ class Operations:
         consumer = self.consumer(client, consumer_id)
         if consumer is None:
             consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
-            self.core.charge(CONSUMER_COST + len(consumer_id))
+            self.core.charge(_cost(consumer_id))
         else:
             self.core.change(consumer, dialect, manual_ack, prefetch)
         queue.deserted = None
@@ -236,7 +244,7 @@ class Operations:
 
     def leave(self, consumer: Consumer, disconnected: bool = False) -> None:
         self.core.leave(consumer, disconnected)
-        self.core.charge(-CONSUMER_COST - len(consumer.id))
+        self.core.charge(-_cost(consumer.id))
         queue = consumer.queue
         assert isinstance(queue, Queue)
         if not queue.consumers:
