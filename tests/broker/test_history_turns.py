@@ -115,6 +115,29 @@ def test_a_turn_takes_so_long_where_looking_is_slow(looks: Looks) -> None:
     assert 1 <= len(looks.streams) <= 3
 
 
+@pytest.mark.parametrize(
+    ("events", "most"),
+    [
+        (b"none,no.*", history.SLICE),
+        (b",".join(b"none.%d" % number for number in range(9_000)), history.SLICE),
+        (b",".join(b"*%d*.*z%d*" % (number, number) for number in range(100)), history.TRIES // 600),
+        (b",".join(b"%d*.%s" % (number, b"a*" * 90) for number in range(100)), 30),
+    ],
+    ids=["one mask", "many names", "many masks", "many stars"],
+)
+def test_the_more_masks_are_to_be_tried_the_less_is_looked_at_without_a_look_at_the_clock(
+    looks: Looks, events: bytes, most: int
+) -> None:
+    """Else one slice would take many times as long as all of a turn may."""
+    times = count()
+    broker = in_memory(clock=lambda: next(times) * history.LONGEST_LOOK)
+    ask(broker, EVERYTHING, b"earliest --events=" + events)
+    for _ in range(3):
+        broker.turn()
+        assert most - 100 < looks.took() <= most + 100
+    assert len(looks.streams) == 3
+
+
 def test_on_disk_a_turn_looks_at_so_much_of_all_histories(looks: Looks) -> None:
     on_disk = OnDisk()
     publisher = on_disk.connect()

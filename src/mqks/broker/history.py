@@ -29,7 +29,8 @@ from mqks.journal.format import FIRST_LINE_ROOM, HEADER_SIZE, dtid_floor, parse_
 from mqks.journal.journal import Journal
 
 PIECE = 256 * 1024
-SLICE = 8 * 1024  # bytes of a piece that are looked at before another stream has its turn
+SLICE = 8 * 1024  # bytes of a piece that are looked at before another stream has its turn,
+TRIES = 200_000  # and at most so many times the words and stars of masks that may be tried on each message
 MOST_LOOKED = 1024 * 1024  # bytes that are looked at in one turn of the broker, for all streams
 LONGEST_LOOK = 0.004  # seconds after which it is enough too
 PAUSE = 0.001  # seconds until the next turn at the latest
@@ -51,6 +52,7 @@ class Stream:
     until: bytes = b""  # the dtid at which it ends
     limit: int = NO_END
     wants: Callable[[bytes], bool] | None = None  # is this event wanted? None: all are
+    tries: int = 0  # words and stars of masks, of which that may try each
     kept: int = 0  # bytes of memory that it takes as long as it goes on, first of all to know what is wanted
     follow: bool = False
     raw: bool = False
@@ -279,7 +281,8 @@ class Histories:
             return
         assert stream.text is not None  # so it waits
         position, data, start = stream.text
-        end = len(data) if stream.raw else data.find(b"\n", start + SLICE) + 1 or len(data)
+        size = min(SLICE, TRIES // max(stream.tries, 1))  # since nobody looks at the clock meanwhile
+        end = len(data) if stream.raw else data.find(b"\n", start + size) + 1 or len(data)
         self._left -= end - start
         if self._answer(stream, position + start, data[start:end]):
             self._end(stream)

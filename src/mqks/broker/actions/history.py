@@ -44,40 +44,40 @@ def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> 
             stream.stop = broker.histories.place(to)
         else:
             stream.until = dtid_at(to)
-    stream.wants, stream.kept = _wants(broker, client, words.flags.get(b"--events"))
+    _set_wanted(broker, stream, words.flags.get(b"--events"))
     stream.limit = words.flags.get(b"--limit", NO_END)
     broker.histories.begin(stream)
 
 
-def _wants(broker: Durable, client: Client, events: bytes | None) -> tuple[Asked | None, int]:
-    """Which events are shown, and how many bytes it takes to know: those that are asked for, of those that may be
-    read."""
-    rights = client.rights
+def _set_wanted(broker: Durable, stream: Stream, events: bytes | None) -> None:
+    """Which events are shown: those that are asked for, of those that may be read."""
+    rights = stream.client.rights
     if events is None:
-        return None if rights.reads_all else rights.may_read, 0
-    asked, size = _asked(broker, client, events)
-    if rights.reads_all:
-        return asked, size
-    return lambda event: asked(event) and rights.may_read(event), size
+        stream.wants = None if rights.reads_all else rights.may_read
+        return
+    asked = _asked(broker, stream, events)
+    stream.wants = asked if rights.reads_all else lambda event: asked(event) and rights.may_read(event)
 
 
-def _asked(broker: Durable, client: Client, events: bytes) -> tuple[Asked, int]:
+def _asked(broker: Durable, stream: Stream, events: bytes) -> Asked:
     """Is an event one of these names, or does a mask match it? How many there are is counted before they are split."""
     if len(events) > LONG:
         broker.core.rest()
     number = 1 + events.count(b",")
-    _check_number(broker, client, number)
+    _check_number(broker, stream.client, number)
     given = [check_name(event) for event in events.split(b",")]
     masks = [event for event in given if b"*" in event]
     if len(masks) > MOST_MASKS:
         raise BadRequest("too many masks in --events", f"{MOST_MASKS} are taken")
-    number += sum(mask.count(b".") + mask.count(b"*") for mask in masks)
-    _check_number(broker, client, number)
-    size = WANTED_COST * number + len(events)
+    inside = sum(mask.count(b".") + mask.count(b"*") for mask in masks)
+    _check_number(broker, stream.client, number + inside)
+    stream.kept = WANTED_COST * (number + inside) + len(events)
     asked = Events(given).__contains__
     if not masks:
-        return asked, size  # any number of names is found at once
-    return remembering(asked, REMEMBERED), size + REMEMBERED * (REMEMBERED_COST + SHORT)
+        return asked  # any number of names is found at once
+    stream.tries = len(masks) + inside
+    stream.kept += REMEMBERED * (REMEMBERED_COST + SHORT)
+    return remembering(asked, REMEMBERED)
 
 
 def _check_number(broker: Durable, client: Client, number: int) -> None:
