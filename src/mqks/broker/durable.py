@@ -208,6 +208,11 @@ class Durable(Operations):
 
     # ── writing down ──
 
+    def check_writing(self) -> None:
+        """May a queue that is there be written down anew?"""
+        if self.journal is not None:
+            self.check_room()
+
     def keep(self, queue: Queue) -> None:
         """The queue is new or may have changed."""
         if self.journal is None:
@@ -228,7 +233,9 @@ class Durable(Operations):
         if self.journal is None:
             raise BadRequest("there is no journal to hold: the broker runs with --memory")
         holds = self.journal.retention.holds
-        if name not in holds:
+        if name in holds:  # that it may be moved, or end, is what frees the disk
+            self.check_freeing()
+        else:
             self.check_room()
             if len(name) > LONGEST_HOLD:
                 raise BadRequest("the name of a hold is too long", f"it may have {LONGEST_HOLD} bytes")

@@ -6,7 +6,7 @@ What clients did is counted here.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from mqks.broker import jsons
 from mqks.broker.bridge import MQKS, SEVX
@@ -15,7 +15,7 @@ from mqks.broker.errors import BadRequest, show
 from mqks.broker.exchange import Exchange, named
 from mqks.broker.limits import Limits
 from mqks.broker.mistakes import Mistakes
-from mqks.broker.overflow import Overflow
+from mqks.broker.overflow import Bounds, Overflow
 from mqks.broker.pace import Pace
 from mqks.broker.patterns import Pattern
 from mqks.broker.queue import Queue
@@ -33,6 +33,7 @@ QUEUE_COST = 800
 CONSUMER_COST = 600
 LITTLE = 1000  # for a consumer that may come though memory is full: somebody has to take what is there
 
+LONGEST_DEFINITION = 1 << 20  # bytes of a queue's name, events and pattern, or as many as a line may have
 PURGED_AT_ONCE = 1 << 14  # messages, before others have their turn
 
 
@@ -117,18 +118,43 @@ class Operations:
         if self.core.full:
             raise self.limits.reached("max_memory")
 
-    def check_growth(self, name: bytes, events: Iterable[bytes], pattern: Pattern | None = None) -> None:
-        """May the queue be made, or be subscribed to these events and to what the pattern names? One that has more than
-        the limits allow keeps it, and with full memory one may still consume."""
+    def check_writing(self) -> None:
+        """May a queue that is there be written down anew? Whoever has a journal asks for room."""
+
+    def check_freeing(self) -> None:
+        """Likewise, where something goes by it. A full disk is freed so, and full memory too, for what is written
+        leaves it: only where both are full there is no place for that."""
+        if self.core.refusing:
+            self.check_memory()
+
+    def check_change(
+        self, name: bytes, events: set[bytes], bounds: Bounds, unused: float | None, pattern: Pattern | None = None
+    ) -> None:
+        """May the queue be made, or be subscribed to these events and to another pattern, and have these limits and
+        this time until it goes? All of it is written at each change.
+
+        One that has more than the limits allow keeps it. With full memory or disk one may still consume: who says what
+        holds already changes nothing, and who says nothing of when the queue goes changes that once."""
         queue = self.queues.get(name)
         if queue is None and len(self.queues) >= self.limits.max_queues:
             raise self.limits.reached("max_queues")
         had = {*queue.events, *named(queue.pattern)} if queue else set()
-        wanted = {*events, *named(pattern or (queue.pattern if queue else None))}
-        if queue is None or not wanted <= had:
-            if len(wanted) > self.limits.max_events:
-                raise self.limits.reached("max_events", show(name))
+        asked = pattern or (queue.pattern if queue else None)
+        wanted = {*events, *named(asked)}
+        if (queue is None or not wanted <= had) and len(wanted) > self.limits.max_events:
+            raise self.limits.reached("max_events", show(name))
+        if queue is None or not wanted <= had or pattern is not None:
+            self._check_size(name, events, asked)
             self.check_room()
+        elif bounds != queue.bounds or (unused not in (None, queue.unused) and not queue.unused_is_sticky):
+            self.check_writing()
+        elif events != queue.events:
+            self.check_freeing()
+
+    def _check_size(self, name: bytes, events: set[bytes], pattern: Pattern | None) -> None:
+        size = len(name) + len(events) + sum(map(len, events)) + (len(jsons.dumps(pattern.content)) if pattern else 0)
+        if size > max(self.core.max_line, LONGEST_DEFINITION):
+            raise BadRequest("the events and the pattern of a queue are longer than --max-line", show(name))
 
     def check_taken(self, full: CoreQueue | None) -> None:
         """The core has taken a message, or has found a queue that has no place for it."""
@@ -178,6 +204,8 @@ class Operations:
 
     def delete_when_unused(self, queue: Queue, seconds: float) -> None:
         """The early form: it stays whatever later consumers say, and counts from now where there is none."""
+        if seconds and (queue.unused, queue.unused_is_sticky) != (seconds, True):
+            self.check_writing()
         queue.unused_is_sticky = True
         if queue.unused != seconds:
             queue.unused = seconds

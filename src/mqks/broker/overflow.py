@@ -65,12 +65,15 @@ def stated(words: Words) -> bool:
     return not words.flags.keys().isdisjoint((LENGTH, BYTES, OVERFLOW))
 
 
-def permit_bounds(rights: Rights, name: bytes, queue: Queue | None, words: Words) -> None:
-    """Limits hold for all who use a queue, and one that is full stops those who publish: to change them is to manage
-    it, also when it is made by that. To state what holds already is free: who consumes says it again at each start."""
-    bounds = Bounds() if queue is None else queue.bounds
-    if bounds.changed(words.flags) != bounds:
+def permit_bounds(rights: Rights, name: bytes, queue: Queue | None, words: Words) -> Bounds:
+    """The limits that the queue has from now on. They hold for all who use it, and one that is full stops those who
+    publish: to change them is to manage it, also when it is made by that. To state what holds already is free: who
+    consumes says it again at each start."""
+    had = Bounds() if queue is None else queue.bounds
+    bounds = had.changed(words.flags)
+    if bounds != had:
         permit(rights.may_manage(name), "manage", name)
+    return bounds
 
 
 def permit_unused(rights: Rights, queue: Queue | None, stated: bool, seconds: float | None) -> float | None:
@@ -99,12 +102,9 @@ class Overflow:
         self._told = 0  # queues of those that the log has named
         self._untold = 0  # queues of which the log has no line, since all were calm
 
-    def bound(self, queue: Queue, words: Words) -> None:
-        """A request states limits for the queue, or makes it. BadRequest: nothing has changed."""
-        self.apply(queue, queue.bounds.changed(words.flags))
-
     def apply(self, queue: Queue, bounds: Bounds, *, at_any_cost: bool = False) -> None:
-        """These limits hold from now on. At a start that may take its time, and JournalError says that it cannot be."""
+        """These limits hold from now on. BadRequest: nothing has changed. At a start that may take its time, and
+        JournalError says that it cannot be."""
         core, limits = self._broker.core, self._limits
         max_length = bounds.max_length or limits.max_length
         max_bytes = bounds.max_bytes or limits.max_bytes

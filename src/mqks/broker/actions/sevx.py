@@ -103,13 +103,11 @@ def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
     if changes:
         event = event_name(pattern.content)
         permit(client.rights.may_bind(event), "consume.events", event)
-    permit_bounds(client.rights, name, there, words)
+    bounds = permit_bounds(client.rights, name, there, words)
     unused = permit_unused(client.rights, there, "delete_queue_when_unused" in request, unused)
-    broker.check_growth(name, there.events if there else (), pattern)
-    if changes:
-        broker.check_room()
+    broker.check_change(name, there.events if there else set(), bounds, unused, pattern if changes else None)
     queue = broker.queue_to_consume(client, request_id, name)
-    broker.overflow.bound(queue, words)
+    broker.overflow.apply(queue, bounds)
     consumer = broker.join(client, request_id, queue, SEVX, manual_ack, words)
     if changes:
         broker.exchange.set_pattern(queue, pattern)
