@@ -144,7 +144,7 @@ def test_a_queue_is_as_long_as_a_line_may_be(max_line: int, most: int, caplog: p
     client = on_disk.connect()
     name = 1 << 15
     adds = [b"r rebind q --add %04d%s" % (number, b"x" * (name - 5)) for number in range(most // name)]
-    assert on_disk.say(client, *adds[:-1]) == []
+    assert [on_disk.say(client, add) for add in adds[:-1]] == [[]] * (len(adds) - 1)
     size = most - len(on_disk.queue(b"q").definition())
     [refused] = on_disk.say(client, b"r1 rebind q --add " + b"x" * size)
     assert refused.startswith(b"r1 error ")
@@ -160,9 +160,12 @@ def longer(on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch) -> bytes:
     events = [b"%d%s" % (number, b"x" * (LONGEST_DEFINITION // 2)) for number in range(4)]
     with monkeypatch.context() as older:
         older.setattr("mqks.broker.operations.LONGEST_DEFINITION", MUCH)
-        assert on_disk.say(on_disk.connect(), *(b"r rebind q --add " + event for event in events)) == []
+        client = on_disk.connect()
+        assert [on_disk.say(client, b"r rebind q --add " + event) for event in events] == [[]] * 4
     on_disk.work()
-    return on_disk.queue(b"q").definition()
+    definition = on_disk.queue(b"q").definition()
+    assert len(definition) > 2 * LONGEST_DEFINITION
+    return definition
 
 
 @pytest.mark.parametrize("begin_again", [OnDisk.crash, OnDisk.stop], ids=["crash", "stop"])
@@ -174,7 +177,8 @@ def test_a_start_keeps_a_queue_that_is_longer(
     begin_again(on_disk)
     assert on_disk.queue(b"q").definition() == definition
     client = on_disk.connect()
-    assert on_disk.say(client, b"c1 consume q", b"r1 rebind q --max-length=5") == []
+    assert on_disk.say(client, b"c1 consume q") == []
+    assert on_disk.say(client, b"r1 rebind q --max-length=5") == []
     [refused] = on_disk.say(client, b"r2 rebind q --add e1")
     assert refused.startswith(b"r2 error ")
     assert b" error " not in on_disk.say(client, b"r3 rebind q e1")[0]

@@ -13,11 +13,15 @@ import pytest
 from mqks.broker import Broker
 from mqks.broker.access import EVERYTHING
 from mqks.broker.actions.consume import COSTLY
-from mqks.broker.actions.history import LONG
 from mqks.broker.client import Client
 from mqks.broker.entrance import Decided
 from mqks.broker.limits import Limits
+from mqks.broker.overflow import COSTLY as MEASURED
+from mqks.broker.queue import LONG as LONG_QUEUE
+from mqks.broker.queue import MANY_EVENTS
+from mqks.broker.words import LONG
 from mqks.core.sockets import Poller
+from tests.broker.on_disk import OnDisk
 from tests.running import PATIENCE
 from tests.server.test_connections import reset
 
@@ -25,8 +29,20 @@ SHARE = 64  # requests of one connection in a turn
 EFFORT = 16384  # queues that its messages go to, likewise
 LOOKING = 256  # queues that take as long as a look at patterns
 LITTLE = 4096  # bytes of a stranger that wait
+FEW = 100
+NAMES = b" ".join([b"e1"] * (LONG // 2))
+RECV = b'v recv {"queue": "%s", "pattern": {"a": "%s"}, "delete_queue_when_unused": false}\n'
 COSTLY_LINES = {
-    "masks": b"r rebind q1 --remove-mask *.y\n",
+    "masks": b"r rebind few --remove-mask%s\n" % (b" *.y" * (COSTLY // FEW)),
+    "rebind of a large queue": b"r rebind large --max-length=9\n",
+    "consume of a large queue": b"c consume large\n",
+    "consume of a large queue with its limits": b"c consume large --max-length=0\n",
+    "recv of a large queue": RECV % (b"large", b""),
+    "delete_queue of a large queue": b"d delete_queue large --when-unused=9\n",
+    "rebind with many names": b"r rebind few --add %s\n" % NAMES,
+    "consume with many names": b"c consume few %s\n" % NAMES,
+    "subscribe with many names": b"s subscribe few %s\n" % NAMES,
+    "recv with a long pattern": RECV % (b"few", NAMES),
     "_eval": b"v _eval 1\n",
     "_eval that is refused": b"v _eval nonsense\n",
     "_eval of SEVX": b'v _eval {"code": "1"}\n',
@@ -115,18 +131,51 @@ def test_one_who_asks_much_does_not_keep_the_others_waiting(turns: Turns) -> Non
 def test_after_a_costly_line_it_is_the_turn_of_others(turns: Turns, line: bytes) -> None:
     """Dozens of them in one turn would keep all others waiting for seconds."""
     (near, client), (other, _) = turns.pair(), turns.pair()
-    near.sendall(b"s subscribe q1 %s\n" % b" ".join(b"%d.x" % number for number in range(COSTLY)))
-    turns.until(lambda: client.lines == 1)
-    near.sendall(3 * line + b"m publish e1 data\n")
+    for name, number in ((b"large", MANY_EVENTS + 1), (b"few", FEW)):
+        near.sendall(b"s subscribe %s %s\n" % (name, b" ".join(b"%d.x" % number for number in range(number))))
+    turns.until(lambda: client.lines == 2)
+    near.sendall(3 * line + b"m publish e2 data\n")
     for number in range(3):
         other.sendall(b"p ping\n")
         turns.turn()
-        assert (client.lines, answers(other)) == (2 + number, 1)
+        assert (client.lines, answers(other)) == (3 + number, 1)
     turns.turn()
     assert turns.broker.core.published == 1
-    near.sendall(b"m publish e1 data\n")
+    near.sendall(b"m publish e2 data\n")
     turns.turn()
     assert turns.broker.core.published == 2, "it is read again"
+
+
+@pytest.mark.parametrize("messages", [MEASURED, MEASURED + 1])
+def test_after_the_bytes_of_a_queue_were_counted_it_is_the_turn_of_others(turns: Turns, messages: int) -> None:
+    """There may be a million messages. To count few costs little."""
+    near, client = turns.pair()
+    near.sendall(b"s subscribe q1 e1\n" + b"m publish e1 data\n" * messages)
+    turns.turn()
+    before = client.lines
+    near.sendall(b"r rebind q1 --max-bytes=9999\nr rebind q1 --max-bytes=0\n" * 2)
+    taken = []
+    for _ in range(3):
+        turns.turn()
+        taken.append(client.lines - before)
+    assert taken == ([1, 3, 4] if messages > MEASURED else [4, 4, 4])
+
+
+def test_a_queue_that_is_long_to_write_is_large_too() -> None:
+    on_disk = OnDisk()
+    client = on_disk.connect()
+    on_disk.say(client, b"s subscribe q1 " + b"x" * LONG_QUEUE)
+    on_disk.broker.feed(client, b"".join(b"r rebind q1 --max-length=%d\n" % number for number in range(10)))
+    assert client.lines == 2
+
+
+def test_usual_requests_about_queues_are_taken_as_others(turns: Turns) -> None:
+    near, client = turns.pair()
+    events = b" ".join(b"%d" % number for number in range(MANY_EVENTS))
+    lines = (b"s subscribe q1 %s\n" % events, b"c consume q1\n", b"r rebind q1 --max-length=9\n", RECV % (b"q2", b""))
+    near.sendall(b"".join(lines) * 10)
+    turns.turn()
+    assert client.lines == 40
 
 
 def test_publishes_are_taken_all_at_once(turns: Turns) -> None:

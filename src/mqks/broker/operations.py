@@ -164,6 +164,13 @@ class Operations:
 
     # ── queues ──
 
+    def find(self, name: bytes) -> Queue | None:
+        """The queue of this name, for a request about it: after one about a large queue others have their turn."""
+        queue = self.queues.get(name)
+        if queue is not None and queue.is_large:
+            self.core.rest()
+        return queue
+
     def queue(self, name: bytes) -> Queue:
         """The queue of this name, made if there is none."""
         queue = self.queues.get(name)

@@ -29,6 +29,7 @@ AT_ONCE = 1 << 14  # messages that are dropped before others have their turn
 PAUSE = 0.001  # seconds until it goes on
 CALM = 10.0  # seconds without a drop, after which it is over
 MOST_TOLD = 20  # queues that are named in the log, until all are calm; the others are counted
+COSTLY = 100  # messages whose bytes are counted, after which others have their turn: each may have to be read from disk
 MOST_MEASURED = 1 << 20  # messages whose bytes are counted while a request waits,
 MOST_READ = 64 << 20  # and bytes that are read from disk for it
 
@@ -116,6 +117,8 @@ class Overflow:
             self._trim(queue)
 
     def _measure(self, queue: Queue, at_any_cost: bool) -> int:
+        if queue.length > COSTLY and not at_any_cost:
+            self._broker.core.rest()
         most = (sys.maxsize, sys.maxsize) if at_any_cost else (MOST_MEASURED, MOST_READ)
         measured = self._broker.core.measure(queue, self._broker.clients, *most)
         if measured is None and at_any_cost:

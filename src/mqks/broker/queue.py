@@ -11,6 +11,8 @@ from mqks.core.parts import Queue as CoreQueue
 
 STICKY = b"--sticky"
 PATTERN = b" --pattern "  # what follows is JSON, to the end
+MANY_EVENTS = 300
+LONG = 1 << 14  # bytes of a definition
 
 
 class Queue(CoreQueue):
@@ -45,6 +47,11 @@ class Queue(CoreQueue):
     def unused(self, seconds: float | None) -> None:
         self._unused = seconds
         self._update = None
+
+    @property
+    def is_large(self) -> bool:
+        """Does each request about it cost much? To compare, sort and write all its events takes milliseconds."""
+        return len(self.events) > MANY_EVENTS or len(self.kept) > LONG
 
     def update_text(self, manual_ack: bool) -> bytes:
         """What --update tells a consumer about the queue. It is made once: a queue may have many consumers."""

@@ -13,6 +13,7 @@ LONGEST = 1e15 - 1  # seconds
 REJECT, DROP_OLDEST = b"reject", b"drop-oldest"
 LENGTH, BYTES, OVERFLOW = b"--max-length", b"--max-bytes", b"--overflow"
 UNUSED = b"--delete-queue-when-unused"
+LONG = 4096  # bytes of words, which cost so much to read that others have their turn then
 MOST_WORDS = 1000  # of a request that takes no events: so many are read before it is found wrong
 _DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,20})?")  # with the decimals that any float may be shown with
 

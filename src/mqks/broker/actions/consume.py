@@ -11,6 +11,7 @@ from mqks.broker.words import (
     BIND,
     CONFIRM,
     CONSUMER,
+    LONG,
     MOST_WORDS,
     UNUSED,
     Flags,
@@ -48,6 +49,8 @@ def _read(
 ) -> tuple[Words, bytes, list[bytes]]:
     """The words, the queue and the events of a request that is permitted. What costs little comes first: how many words
     there are, then the right on the queue, and only then the rest."""
+    if len(data) > LONG:
+        broker.core.rest()
     most = MOST_WORDS + 2 * broker.limits.max_events  # to remove as many events as there may be, and add as many
     try:
         words = parse(data, flags, lists, most, lambda name: permit(may(name), right, name))
@@ -59,7 +62,7 @@ def _read(
     added = words.lists.get(b"--add", [])
     for event in (*events, *added, *words.lists.get(b"--remove", ())):
         check_event(event)
-    queue = broker.queues.get(name)  # what it has already is nothing new, whoever subscribed it
+    queue = broker.find(name)  # what it has already is nothing new, whoever subscribed it
     permit_each(client.rights.may_bind, "consume.events", {*events, *added} - (queue.events if queue else set()))
     return words, name, events
 

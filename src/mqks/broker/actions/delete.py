@@ -24,7 +24,7 @@ def delete_queue(broker: Operations, client: Client, request_id: bytes, data: by
     words = parse(data, DELETE_QUEUE)
     (name,) = words.exactly(1, "a queue")
     permit(client.rights.may_manage(name), "manage", name)
-    queue = broker.queues.get(name)
+    queue = broker.find(name)
     if queue is not None:
         if b"--when-unused" in words.flags:
             broker.delete_when_unused(queue, words.flags[b"--when-unused"])

@@ -6,12 +6,11 @@ from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
 from mqks.broker.history import NO_END, Stream, dtid_at, position_in
 from mqks.broker.names import check_name
-from mqks.broker.words import CONFIRM, Flags, count, parse, seconds, switch, text
+from mqks.broker.words import CONFIRM, LONG, Flags, count, parse, seconds, switch, text
 from mqks.names import Events
 
 MOST_MASKS = 100  # of one history: each is tried on each message
 REMEMBERED = 256  # events of which a history with masks knows whether they are wanted: most messages are of few events
-LONG = 4096  # bytes of --events, after which others have their turn
 # Bytes of memory; measured, and rounded up.
 WANTED_COST = 250  # for a name, and for a word or a star of a mask, beside its letters
 REMEMBERED_COST = 250  # for an event that is remembered, likewise

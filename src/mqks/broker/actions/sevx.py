@@ -14,7 +14,7 @@ from mqks.broker.operations import Operations
 from mqks.broker.overflow import permit_bounds, permit_unused
 from mqks.broker.patterns import MOST_VALUES, Pattern, values_in
 from mqks.broker.queue import Queue
-from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, MESSAGE, Flags, Words, before_json, rounded
+from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, LONG, MESSAGE, Flags, Words, before_json, rounded
 from mqks.core.parts import Consumer
 
 EVENT_TWICE = 'the key "event" is there twice: for some consumer it may be the other event'
@@ -92,12 +92,14 @@ def _pattern(content: Any, there: Queue | None) -> Pattern:
 
 
 def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+    if len(data) > LONG:
+        broker.core.rest()
     words, request = _request(data, ("pattern", "queue"), ("delete_queue_when_unused", "manual_ack"), CONSUMER)
     unused = _unused(request)
     manual_ack = _flag(request, "manual_ack")
     name = _name(request, "queue")
     permit(client.rights.may_consume(name), "consume.queues", name)
-    there = broker.queues.get(name)
+    there = broker.find(name)
     pattern = _pattern(request["pattern"], there)
     changes = there is None or not pattern.same_as(there.pattern)
     if changes:
@@ -148,7 +150,7 @@ def delete_queue(broker: Operations, client: Client, request_id: bytes, data: by
     _, request = _request(data, ("queue",))
     name = _name(request, "queue")
     permit(client.rights.may_manage(name), "manage", name)
-    queue = broker.queues.get(name)
+    queue = broker.find(name)
     if queue is not None:
         broker.delete_queue(queue)
     broker.core.confirm(client, request_id)
