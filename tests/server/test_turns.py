@@ -207,6 +207,20 @@ def test_publishes_that_are_looked_into_are_taken_some_at_a_time(turns: Turns) -
     turns.until(lambda: turns.broker.core.published == 100)
 
 
+@pytest.mark.parametrize("line", [b"m publish e1 %s\n", b's send {"event": "e1", "data": %s}\n'])
+def test_many_patterns_that_begin_as_a_message_does_take_their_time(turns: Turns, line: bytes) -> None:
+    """None of them matches in the end."""
+    near, _ = turns.pair()
+    keys = [b'"%d": 1' % number for number in range(EFFORT // 16)]
+    for number, key in enumerate(keys):
+        pattern = b'{"pattern": {"data": {%s, "z": 1}}, "queue": "q%d"}' % (key, number)
+        turns.broker.feed(turns.broker.connect("127.0.0.1:2"), b"r recv %s\n" % pattern)
+    near.sendall(3 * (line % b"{%s}" % b", ".join(keys)))
+    for taken in (1, 2, 3):
+        turns.turn()
+        assert turns.broker.core.published == taken
+
+
 def test_when_a_turn_is_late_the_others_are_the_first_in_those_after_it(turns: Turns) -> None:
     """Here one is enough to be late. Whoever has more to say waits behind those who have not had their turn."""
     turns.poller.patience = 0.0

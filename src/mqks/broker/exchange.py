@@ -18,6 +18,8 @@ PATTERN_COST = 600  # for a pattern, beside its values and its text
 VALUE_COST = 1500  # for each value; an empty object takes most
 LETTER_COST = 5  # for each character: one that is rare has all of a string take 4 bytes each; and the journal's text
 
+LOOKING = 16  # the core's effort for each place in the tree of patterns that is looked at
+
 
 def _cost(pattern: Pattern) -> int:
     return PATTERN_COST + VALUE_COST * pattern.size + LETTER_COST * len(jsons.dumps(pattern.content))
@@ -80,7 +82,7 @@ class Exchange:
 
     def queues_for(self, content: dict[str, Any]) -> list[Queue]:
         """The queues that a SEVX event reaches. One may be named twice; the core puts a message once."""
-        queues = self._patterns.wanting(content)
+        queues = self._wanting(content)
         name = event_name(content)
         return queues + self._core.events.queues(name) if name else queues
 
@@ -90,4 +92,10 @@ class Exchange:
 
     def inspect(self, event: bytes, data: bytes) -> list[Queue]:
         """The queues whose patterns match an MQKS message, for events where one looks into the data."""
-        return self._patterns.wanting(as_content(event, data))
+        return self._wanting(as_content(event, data))
+
+    def _wanting(self, content: dict[str, Any]) -> list[Queue]:
+        """Many patterns may begin as the event does: then it takes a while, though few or none match in the end."""
+        queues = self._patterns.wanting(content)
+        self._core.exert(LOOKING * self._patterns.looked_at)
+        return queues

@@ -110,6 +110,7 @@ class PatternIndex(Generic[Wanter]):
     def __init__(self) -> None:
         self._root: _Node[Wanter] = _Node()
         self._largest = MOST_VALUES  # how many values any pattern has had
+        self.looked_at = 0  # places in the tree, the last time
 
     def add(self, pattern: Pattern, wanter: Wanter) -> None:
         node = self._root
@@ -139,7 +140,9 @@ class PatternIndex(Generic[Wanter]):
         found: list[Wanter] = []
         lists: dict[int, Hashable] = {}  # by their ids: each is made comparable once, however many patterns ask for it
         places: list[tuple[_Node[Wanter], Objects]] = [(self._root, (content,))]
+        self.looked_at = 0
         while places:
+            self.looked_at += 1
             node, objects = places.pop()
             inside, after = objects[-1], node.after
             found += node.wanters

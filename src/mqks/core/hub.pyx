@@ -123,6 +123,10 @@ cdef class Core(Bounder):
         """The request that is being handled costs much: what its client has said after it is heard in another turn."""
         self.until = self.requests
 
+    def exert(self, uint64_t effort):
+        """What was done for a line took as long as it takes to put messages to so many queues."""
+        self.effort += effort
+
     def amid_line(self, connections):
         """Those of these that have begun a line, or a record of TLS, and not ended it, though they are heard."""
         cdef Connection c
