@@ -7,6 +7,7 @@ import pytest
 
 from mqks.broker import Broker
 from mqks.broker.client import Client
+from mqks.journal.journal import RETRY
 from tests.sim.disk import FakeDisk
 
 # Requests to be confirmed, after c1 has been given m1 and m2 of q1; each changes something that a client may rely on.
@@ -31,7 +32,8 @@ class Started:
 
     def __init__(self, fsync: str = "always") -> None:
         self.disk = FakeDisk(random.Random(1))
-        self.broker = Broker(disk=self.disk, seed=1, clock=lambda: 0.0, fsync=fsync)
+        self.now = 0.0
+        self.broker = Broker(disk=self.disk, seed=1, clock=lambda: self.now, fsync=fsync)
         self.broker.recover()
         self.client = self.broker.connect("127.0.0.1:1")
         self.sync()
@@ -131,8 +133,11 @@ def test_an_ack_that_a_full_disk_refused_is_not_confirmed_before_it_is_written()
     started.say(b"c1 consume q1 e1 --manual-ack", b"m1 publish e1 d1")
     started.sync()
     started.disk.fail("write", errno.ENOSPC)
-    assert [reply.split()[1] for reply in started.say(b"r1 ack --confirm c1 m1") + started.sync()] == [b"error"]
-    assert started.say(b"r2 ack --confirm c1 m1") + started.sync() == [b"r2 ok "]
+    for request in (b"r1 ack --confirm c1 m1", b"r2 ack --confirm c1 m1"):
+        assert [reply.split()[1] for reply in started.say(request) + started.sync()] == [b"error"]
+    started.now = RETRY
+    started.broker.tick()
+    assert started.say(b"r3 ack --confirm c1 m1") + started.sync() == [b"r3 ok "]
     started.disk.crash(power_loss=True)
     broker = Broker(disk=started.disk, seed=1, clock=lambda: 0.0)
     broker.recover()

@@ -94,6 +94,7 @@ class Journal:
         self.full: str | None = None  # why nothing more is taken for now
         self._spared = False  # though there is what `min_free` spared: checkpoints can still be made
         self._logs = Logs(disk, number)
+        self._refused = bytearray()  # words of progress that a full disk did not take yet
         self._jobs: dict[int, tuple[Callable[[Done], None], tuple[int, ...]]] = {}  # what follows, files in use
         self._tags = itertools.count(1)
         self._syncing = False
@@ -108,7 +109,7 @@ class Journal:
     @property
     def unwritten(self) -> bool:
         """Is there something that the files should have and do not? Only a full disk allows that."""
-        return self._core.unwritten or self._logs.unwritten
+        return self._core.unwritten or bool(self._refused)
 
     @property
     def disk(self) -> Disk:
@@ -139,21 +140,33 @@ class Journal:
         return True
 
     def write_progress(self, words: bytes) -> None:
-        """Also what a full disk did not take before; then there may be nothing new."""
-        self._logs.add(words)
-        if not self._logs.unwritten:
+        """What the disk refuses waits, and what comes later waits behind it, until the disk is looked at again: there
+        may be much of it by then, and to try all of it in each turn would take longer with each."""
+        if not self._refused and (not words or self._write_words(words)):
             return
+        self._refused += words
+        self._core.charge(len(words))
+        if self._core.settled_waits:
+            self._owner.refuse_held("the disk is full")
+
+    def _write_refused(self) -> None:
+        if self._refused and self._write_words(self._refused):
+            self._core.charge(-len(self._refused))
+            self._refused.clear()
+            self._look_later()  # nobody may come who has it synced
+
+    def _write_words(self, words: bytes | bytearray) -> bool:
         try:
             if not self._logs.current.has_room():
                 self._refuse(spared=self._has_spare())  # what is left is for acks
-            self._logs.write()
+            self._logs.write(words)
         except OSError as error:
             if error.errno not in FULL:
                 self.fail(f"progress cannot be written: {error}")
-                return
-            self._refuse()
-            if self._core.settled_waits:
-                self._owner.refuse_held("the disk is full")
+            else:
+                self._refuse()
+            return False
+        return True
 
     def wrote(self) -> None:
         if self.broken:
@@ -367,9 +380,9 @@ class Journal:
     def _look_for_room(self) -> None:
         try:
             self.retain()
+            self._write_refused()
             if self.unwritten:
                 self._core.write_out()
-            self.write_progress(b"")
             room = self.segments.has_room() and self._logs.current.has_room() and not self.unwritten
             self._spared = room or (self._has_spare() and not self.unwritten)
             room = room and not self._is_short()

@@ -140,7 +140,7 @@ class Log:
         self.synced = 0
         self._reserve = Reserve(disk, AHEAD)
 
-    def write(self, words: bytes) -> None:
+    def write(self, words: bytes | bytearray) -> None:
         crc = crc32(words, crc32(SIZES.pack(len(words), self.synced)))
         self._disk.write(self.file, RECORD.pack(MAGIC, crc, len(words), self.synced) + words, self.size)
         self.size += RECORD.size + len(words)
@@ -157,7 +157,6 @@ class Logs:
         self._disk = disk
         self.folder = disk.open_folder(FOLDER)
         self.needless: set[int] = set()  # files of logs, still open
-        self._unwritten: list[bytes] = []  # words that a full disk did not take yet
         self._replaced: list[Log] = []
         self._to_sync: dict[int, Log] = {}
         self._folder_to_sync = False
@@ -177,18 +176,8 @@ class Logs:
         self._to_sync[self.current.number] = self.current
         self._folder_to_sync = True
 
-    def add(self, words: bytes) -> None:
-        """To be written with the next `write`; there may be none."""
-        if words:
-            self._unwritten.append(words)
-
-    @property
-    def unwritten(self) -> bool:
-        return bool(self._unwritten)
-
-    def write(self) -> None:
-        self.current.write(b"".join(self._unwritten))
-        self._unwritten.clear()
+    def write(self, words: bytes | bytearray) -> None:
+        self.current.write(words)
         self._to_sync[self.current.number] = self.current
 
     @property
