@@ -103,6 +103,7 @@ class Journal:
         self._finish: Callable[[], None] | None = None  # what is left to do for a checkpoint,
         self._finish_at = 0  # when the journal is on disk up to here
         self._checkpointed_at = position  # where the newest began
+        self._tried_at = position, 0  # the journal's position and the log's size, at the last attempt to make one
         self.syncs = 0
         self.sync_times = Histogram()  # from when one is asked for to when its replies may go
 
@@ -329,8 +330,9 @@ class Journal:
             self._sync()
         if not self._core.holds:
             self._owner.grew()
-        behind = position - self._checkpointed_at
-        if behind >= self._checkpoint_bytes or self._logs.current.size >= self.options.checkpoint_bytes // 4:
+        tried, tried_log = self._tried_at
+        grown = self._logs.current.size - tried_log
+        if position - tried >= self._checkpoint_bytes or grown >= self.options.checkpoint_bytes // 4:
             self.checkpoint()
 
     def _mark(self) -> None:
@@ -412,6 +414,8 @@ class Journal:
             if error.errno not in FULL:
                 self.fail(f"a checkpoint cannot be written: {error}")
             return
+        finally:
+            self._tried_at = self._core.written_position, self._logs.current.size
         self._checkpointing = True
         unheld = self.retention.unheld_below(self._core, made.position)
 
@@ -453,13 +457,18 @@ class Journal:
             finish()
 
     def _write_checkpoint(self) -> tuple[Checkpoint, int, list[int]]:
-        """Into a file that is no checkpoint yet; a new log begins with it."""
-        fresh = self._logs.next()
-        made = self._owner.checkpoint(fresh.number)
+        """Into a file that is no checkpoint yet; a new log begins with it. If there is no room for both, neither is
+        left behind, and the log goes on."""
+        made = self._owner.checkpoint(self._logs.current.number + 1)
         unused = self.index.unused()
-        self._logs.begin(fresh)
+        file = made.write(self._disk)
+        try:
+            self._logs.begin(made.number)
+        except OSError:
+            made.discard(self._disk, file)
+            raise
         self._checkpointed_at = made.position
-        return made, made.write(self._disk), unused
+        return made, file, unused
 
     def retain_from_time_to_time(self) -> None:
         """What is old goes also where little happens."""

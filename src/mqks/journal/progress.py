@@ -76,10 +76,14 @@ class Checkpoint:
         try:
             disk.write(file, self.pack(), 0)
         except OSError:
-            disk.close(file)
-            disk.remove(self._file("new"))
+            self.discard(disk, file)
             raise
         return file
+
+    def discard(self, disk: Disk, file: int) -> None:
+        """It will never be one."""
+        disk.close(file)
+        disk.remove(self._file("new"))
 
     def publish(self, disk: Disk) -> None:
         """All that it relies on is on disk: from now on it is one."""
@@ -163,11 +167,9 @@ class Logs:
         self.current = Log(disk, number)
         self._appeared()
 
-    def next(self) -> Log:
-        """The file of another log, which does not take the place of this one yet."""
-        return Log(self._disk, self.current.number + 1)
-
-    def begin(self, fresh: Log) -> None:
+    def begin(self, number: int) -> None:
+        """Another log. If there is no room for its file, this one goes on."""
+        fresh = Log(self._disk, number)
         self._replaced.append(self.current)
         self.current = fresh
         self._appeared()
