@@ -20,6 +20,7 @@ from tests.soak.verdict import (
     ends_of_lives,
     files_at_end,
     files_in_calm,
+    memory_at_end,
     memory_in_calm,
     memory_over_lives,
     sampled,
@@ -32,6 +33,7 @@ STORM = 0.6  # of the time; the rest is calm
 EVERY = 0.5  # seconds between samples
 TOLD = 30.0  # seconds between lines of progress
 GOING = 20.0  # seconds that the broker has to notice that all have gone
+CLOSING = 2.0  # seconds until the files of connections that were forgotten are closed
 NOTICED = 130.0  # seconds until the broker's keepalive has noticed who was cut without a word
 LEFT = "_eval [[c.address, c.consumers, c.pending] for c in state.clients.values()]"
 SUSPICIOUS = ("internal error", "Traceback", "AssertionError", "Exception ignored", "fault in the broker")
@@ -212,24 +214,29 @@ class Run:
         return list(self.stage.ledger.safe.items())
 
     async def _ended(self) -> list[Path]:
-        """All have gone. It ends in order, and starts once more: it has no more files open than then, and what was
-        acked is not back. Answers the logs of all lives."""
+        """All have gone. It ends in order, and starts once more: it had no more files open and no more memory counted
+        than then, and what was acked is not back. Answers the logs of all lives."""
         await self._alone()
+        await self._emptied()
         open_now = self.process.files()
         files = open_now.total() + 1
         while open_now.total() < files:  # its tables forget a connection before its file is closed
             files = open_now.total()
-            await asyncio.sleep(2.0)
+            await asyncio.sleep(CLOSING)
             open_now = self.process.files()
         left = await self.watcher.ask(LEFT)
+        memory = (await self.watcher.stats())["memory"]
         self._stopped(await self.process.stop())
         await self.process.start(self.plan.modes[-1])
-        queues = (await asyncio.wait_for(self.watcher.stats(), PATIENCE))["queues"]
-        base = self.process.memory_and_files()[1]
+        new = await asyncio.wait_for(self.watcher.stats(), PATIENCE)
+        queues, base = new["queues"], self.process.memory_and_files()[1]
         self._stopped(await self.process.stop())
         back = [queue.name for queue in QUEUES if queues[queue.name]["ready"]]
         self._broken("duplicated", [f"{name} has messages again after a restart" for name in back])
         self.outcome.figures["open files when all have gone"] = f"{files}, of a new broker {base}"
+        counted = f"{memory / 2**20:.2f} MiB, by a new broker {new['memory'] / 2**20:.2f} MiB"
+        self.outcome.figures["memory counted when all have gone"] = counted
+        self._broken("memory", memory_at_end(new["memory"], memory))
         self._broken("files", [f"{text}: {dict(open_now)}; {left[:500]}" for text in files_at_end(base, files)])
         return sorted(self.plan.report.glob("life-*.log"))
 
@@ -238,6 +245,12 @@ class Run:
         if not await self.watcher.until("state.connections == 1", GOING):
             left = await self.watcher.ask(LEFT)
             self._broken("files", [f"the broker knows more than one client {GOING:.0f} s after all have gone: {left}"])
+
+    async def _emptied(self) -> None:
+        """The queues that nobody counts go: a new broker would have their messages on disk, and this one in memory."""
+        counted = {queue.name for queue in QUEUES}
+        for name in (await self.watcher.stats())["queues"].keys() - counted:
+            await self.watcher.ask(f"delete_queue --confirm {name}")
 
     def _stopped(self, code: int | None) -> None:
         self._broken("exit", [f"the last life ended by SIGTERM with {code}"] if code != 0 else [])

@@ -3,23 +3,27 @@
 import asyncio
 import dataclasses
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.crash.ledger import Ledger
+from tests.soak.counted import QUEUES
 from tests.soak.crowd import ACTIONS, ONE, Member
 from tests.soak.link import Door, Findings, Stage
 from tests.soak.run import Plan, Run
 from tests.soak.verdict import (
     GROWTH,
+    MEMORY_LEFT,
     Deeds,
     Sample,
     climb,
     counters,
     files_at_end,
     files_in_calm,
+    memory_at_end,
     memory_in_calm,
     memory_over_lives,
     second_half,
@@ -57,6 +61,11 @@ def test_memory_that_climbs_in_the_calm_is_found(grow: float, is_broken: bool) -
 @pytest.mark.parametrize("grow", [0, 12])
 def test_messages_that_wait_take_their_room(grow: float) -> None:
     assert bool(memory_in_calm(samples(grow=grow, waiting=50))[1]) == bool(grow)
+
+
+@pytest.mark.parametrize(("more", "is_broken"), [(-MIB, False), (0, False), (MEMORY_LEFT, False), (8 * MIB, True)])
+def test_memory_that_is_counted_for_nobody_is_found(more: int, is_broken: bool) -> None:
+    assert bool(memory_at_end(base=2 * MIB, end=2 * MIB + more)) == is_broken
 
 
 @pytest.mark.parametrize(("per_life", "is_broken"), [(0, False), (0.5, False), (5, True)])
@@ -168,6 +177,37 @@ def test_clients_that_the_broker_does_not_forget_are_found(run: Run, monkeypatch
     monkeypatch.setattr(run.watcher, "ask", ask)
     asyncio.run(run._alone())
     assert list(run.stage.findings.count) == ["files"]
+
+
+@pytest.mark.parametrize(("counted", "kinds"), [((9, 8), []), ((50, 8), ["memory"])])
+def test_what_the_broker_counts_for_nobody_is_found(
+    run: Run, monkeypatch: pytest.MonkeyPatch, counted: tuple[int, int], kinds: list[str]
+) -> None:
+    """The queues that are not counted go first: what waits in them is no fault."""
+    queues = {queue.name: {"ready": 0} for queue in QUEUES} | {"noise-1": {"ready": 5}, "many-1": {"ready": 0}}
+    memory, asked = iter((counted[0], *counted)), list[str]()
+
+    async def stats() -> dict[str, Any]:
+        return {"queues": queues, "memory": next(memory) * MIB}
+
+    async def ask(request: str) -> str:
+        asked.append(request)
+        return "ok "
+
+    async def done(*_: object) -> int:
+        return 0
+
+    monkeypatch.setattr(run, "_alone", done)
+    monkeypatch.setattr(run.watcher, "stats", stats)
+    monkeypatch.setattr(run.watcher, "ask", ask)
+    monkeypatch.setattr(run.process, "files", Counter)
+    monkeypatch.setattr(run.process, "memory_and_files", lambda: (0, 0))
+    monkeypatch.setattr(run.process, "start", done)
+    monkeypatch.setattr(run.process, "stop", done)
+    monkeypatch.setattr("tests.soak.run.CLOSING", 0.0)
+    asyncio.run(run._ended())
+    assert list(run.stage.findings.count) == kinds
+    assert sorted(asked[:-1]) == ["delete_queue --confirm many-1", "delete_queue --confirm noise-1"]
 
 
 def test_what_was_left_out_is_told_with_the_verdict(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 Memory is flat when a line through what it was in the second half of the calm does not climb more than GROWTH over that
 time, beside what the broker counts for messages: on a busy machine consumers fall behind, and what waits takes room.
+What the broker counts is judged when all have gone: then it counts no more than a new one with the same queues.
 What a life needs at its end does not climb from life to life either, which three lives of some length can tell.
 A fault that keeps bytes for each message is found when these make up GROWTH: 17 bytes of each in a run of half an hour
 at a thousand messages a second. Where too little was sampled for a rule, that is broken too: nothing was proved.
@@ -16,6 +17,7 @@ FEWEST = 6  # samples that a rule needs
 GROWTH = 6 << 20  # bytes, over the second half of the calm
 LIFE_GROWTH = 1.3  # the last lives against the first ones
 LIFE_SECONDS = 5.0  # shorter ones tell nothing
+MEMORY_LEFT = 6 << 20  # bytes counted more than by a new broker, of which 4 MiB are buffers kept for who is busy next
 FILES_LEFT = 4  # open files more than a new broker has, when everybody has gone
 FILES_GROWTH = 6.0  # beside connections, over the second half of the calm
 
@@ -87,6 +89,12 @@ def memory_over_lives(samples: Sequence[Sample]) -> list[str]:
 
 def files_at_end(base: int, end: int) -> list[str]:
     return [f"{end} open files when all have gone, {base} of a new broker"] if end > base + FILES_LEFT else []
+
+
+def memory_at_end(base: int, end: int) -> list[str]:
+    """By the broker's own count, when everybody has gone and nothing is in queues."""
+    broken = f"{end / 2**20:.1f} MiB are counted when all have gone, {base / 2**20:.1f} MiB by a new broker"
+    return [broken] if end > base + MEMORY_LEFT else []
 
 
 @dataclass
