@@ -1,7 +1,7 @@
 """The crowd: connections that do anything that either dialect has, in any order, and check that they are answered.
 
-What they may say is a table. A field in braces is filled at random; all of it is legal, so an error is a finding.
-They have queues and events of their own, which nobody counts.
+What they may say is a table. A field in braces is filled at random; all of it is legal, so an error is a finding, but
+for a message that a full queue refuses. They have queues and events of their own, which nobody counts.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from collections import Counter
 from tests.soak.link import PATIENCE, Speaker, Stage, within
 
 EVENTS, NAMES = 40, 60  # of the crowd's events and queues
+FULL = 5  # queues that reject what is too much: each of an event that no other queue wants
 
 # How a request is answered. A SILENT one is only when it fails; SOME: many lines, the last of which has `--end`.
 SILENT, ONE, SOME = range(3)
@@ -57,6 +58,14 @@ ACTIONS: dict[str, tuple[int, int, str]] = {
     "delete_queue, SEVX": (2, ONE, '{id} delete_queue {"queue": "{queue}"}'),
     "auth": (1, ONE, "{id} auth nobody.{word}"),
     "_ping": (4, ONE, '{id} _ping {"data": "{data}"}'),
+    "publish, to a full queue": (10, ONE, "{id} publish --confirm {refused} {data}"),
+    "publish --once, to a full queue": (4, ONE, "{id} publish --once --confirm {refused} {data}"),
+    "send, to a full queue": (4, ONE, '{id} send {"event": "{refused}", "data": "{data}"}'),
+    "consume, what is full": (4, ONE, "c-{full} consume --confirm {full} {refused} --manual-ack {limit}"),
+    "rebind, what is full": (1, ONE, "{id} rebind --confirm {full} {refused} {limit}"),
+    "ack --all, what is full": (6, ONE, "{id} ack --confirm c-{full} --all"),
+    "delete_consumer, what is full": (2, ONE, "{id} delete_consumer --confirm c-{full}"),
+    "delete_queue, what is full": (1, ONE, "{id} delete_queue --confirm {full}"),
     "_eval, SEVX": (2, ONE, '{id} _eval {"code": "[state.published, state.errors]"}'),
 }
 FLAGS = (
@@ -68,7 +77,9 @@ FLAGS = (
     " --max-bytes=5000 --overflow=drop-oldest",
     " --max-length=0 --max-bytes=0",
 )
+LIMITS = ("--max-length=20", "--max-bytes=5000", "--max-length=20 --max-bytes=5000")
 FIELD = re.compile(r"\{(\w+)\}")
+REFUSED = re.compile(r'\S+ (publish (--once )?--confirm |send \{"event": ")full\.')  # what may be
 
 
 class Member(Speaker):
@@ -141,6 +152,9 @@ class Member(Speaker):
                 (f'{{"event": "{event}"}}', f'{{"kind": {queue % 5}, "to": {{"n": {queue}}}}}', '{"kind": "none"}')
             ),
             "unused": rng.choice(("", ', "delete_queue_when_unused": false', ', "delete_queue_when_unused": 2.5')),
+            "full": f"full-{queue % FULL}",
+            "refused": f"full.{queue % FULL}",
+            "limit": f"{rng.choice(LIMITS)} --overflow=reject",
             "manual": rng.choice(("", ', "manual_ack": true')),
             "taken": self._taken,
             "word": "" if self.stage.door.token else "asks",  # where tokens are asked for, it has said its own
@@ -155,7 +169,11 @@ class Member(Speaker):
     def line(self, line: bytes) -> None:
         request_id, _, rest = line.partition(b" ")
         if rest.startswith(b"error "):
-            self.stage.error(self.name, self.asked.get(request_id, "?"), line)
+            asked = self.asked.get(request_id, "?")
+            if REFUSED.match(asked):
+                self.stage.done["refused by a full queue"] += 1
+            else:
+                self.stage.error(self.name, asked, line)
             self._settle(request_id)
         elif request_id.startswith((b"c-", b"r-")):
             if rest == b"ok ":

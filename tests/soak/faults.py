@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tests.soak.link import Speaker, Stage
 from tests.soak.process import MODES, Ground, Process
 
+FULL_FOR = ((0.5, 3.0), (0.5, 3.0), (5.0, 15.0))  # seconds, from and to: in the long ones much waits for the disk
 EXCUSED_AFTER = 3.0  # seconds after the disk has room again
 FARTHEST = 7200  # seconds that the clock may be beside the truth
 
@@ -87,7 +88,7 @@ async def hiccups(bad: Bad) -> None:
 async def full_disk(bad: Bad) -> None:
     bad.stage.excuse = float("inf")
     bad.ground.fill_disk()
-    await asyncio.sleep(bad.rng.uniform(0.5, 3.0))
+    await asyncio.sleep(bad.rng.uniform(*bad.rng.choice(FULL_FOR)))
     bad.ground.free_disk()
     bad.stage.excuse = time.monotonic() + EXCUSED_AFTER
     await asyncio.sleep(EXCUSED_AFTER)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.soak.counted import PUBLISHERS, QUEUES, Consumer, Publisher, all_settled, declaration
 from tests.soak.crowd import Member
+from tests.soak.fan import Fan
 from tests.soak.faults import Bad, storm
 from tests.soak.link import PATIENCE, Door, Speaker, Stage
 from tests.soak.nuisances import NUISANCES
@@ -146,6 +147,7 @@ class Run:
         visitors = [Visitor(stage, f"v{at}", rng) for at in range(count["visitors"])]
         everybody: list[Speaker | Visitor] = [
             self.follower,
+            Fan(stage, "fan", rng),
             *self.publishers,
             *consumers,
             *crowd,

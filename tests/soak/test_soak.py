@@ -7,7 +7,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FAULTS = "kill,stall,full disk,clients stall,clients drop,reload"
-MUST_HAVE = ("kill", "stall", "slow reader", "rubbish", "half-open", "slow writer", "publish --once", "recv", "hold")
+MUST_HAVE = (
+    *("kill", "stall", "slow reader", "rubbish", "half-open", "slow writer", "publish --once", "recv", "hold"),
+    *("to a full queue", "to many queues"),
+)
 
 
 def test_half_a_minute(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.crash.ledger import Ledger
 from tests.soak.counted import QUEUES
 from tests.soak.crowd import ACTIONS, ONE, Member
+from tests.soak.fan import MANY, Fan
 from tests.soak.link import Door, Findings, Stage
 from tests.soak.run import Plan, Run
 from tests.soak.verdict import (
@@ -251,6 +252,41 @@ def test_a_history_is_answered_by_its_end() -> None:
     one.line(b"m-2 ok --end 99")
     assert not one.pending
     assert not one.stage.findings.count
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_only_messages_to_queues_that_reject_may_be_refused(action: str) -> None:
+    one = member()
+    one._taken = "c-noise-1 m1"
+    one.asked = {b"m-1": one.fill(ACTIONS[action][2])}
+    one.line(b"m-1 error 2026")
+    assert list(one.stage.findings.count) == ["error"] * ("to a full queue" not in action)
+    assert not one.pending
+
+
+def fan() -> Fan:
+    one = Fan(Stage(Door()), "fan", random.Random(1))
+    one.begin()
+    one.publish()
+    return one
+
+
+def test_what_many_queues_want_comes_from_each_of_them() -> None:
+    one = fan()
+    for at in range(MANY):
+        assert not one.answered.is_set()
+        one.line(b"c-many-%d ok fan-1 event=many x" % at)
+    assert one.answered.is_set()
+    assert not one.stage.findings.count
+    one.line(b"c-many-7 ok fan-1 event=many x")
+    assert list(one.stage.findings.count) == ["duplicated"]
+
+
+def test_what_many_queues_want_may_be_refused_by_a_full_disk_only() -> None:
+    one = fan()
+    one.line(b"fan-1 error 2026")
+    assert one.answered.is_set()
+    assert list(one.stage.findings.count) == ["error"]
 
 
 @pytest.mark.parametrize("action", ACTIONS)
