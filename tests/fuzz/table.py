@@ -10,6 +10,7 @@ from tests.fuzz.configs import HASH, authfiles, configs
 from tests.fuzz.evals import evals
 from tests.fuzz.httpd import httpd
 from tests.fuzz.journals import journals
+from tests.fuzz.kept import kept
 from tests.fuzz.lines import lines
 from tests.fuzz.masks import masks
 from tests.fuzz.sealed import sealed
@@ -26,11 +27,17 @@ class Target(NamedTuple):
 FLAGS = """
 --confirm --add --remove --remove-mask --all --manual-ack --prefetch= --delete-queue-when-unused --when-unused=1
 --once --once= --to= --events= --limit= --follow --raw --for= --worker=0 earliest latest q1 q2 e1 e2 a.* *.b
+--max-length= --max-bytes= --max-length=1 --max-bytes=10 --overflow= --overflow=reject --overflow=drop-oldest
 """
 JSON = r"""
 { } [ ] : , " \ \u \ud800 \udc00 "event" "data" "queue" "pattern" "manual_ack" "delete_queue_when_unused"
 "receiver_id" "event_id" "all" "code" true false null NaN Infinity -0.0 1e999 1E400 123456789012345678901234567890
 """
+WRITTEN = """\
+ rebind q1 e1 --max-length=5 --max-bytes=5 --overflow=reject
+ rebind q1 --sticky --overflow=drop-oldest --pattern {}
+ delete_queue q1
+ hold h1 17 1700000000.000"""
 EVAL = """
 state queues q1 ready name events odd len( sum( min( max( sorted( any( all( round( .keys() .values() .items() .get(
 for x in if else not and or is lambda None True ** // << >> == <= := __class__ _secret secret reverse= default=
@@ -45,12 +52,18 @@ content-length: content-type: application/json transfer-encoding: chunked origin
 expect: %2F %00 ? & limit= offset= sort= name= mask= {"event":"e1","data": "once": "id":
 """
 
+LINES = (*map(bytes.decode, (*MQKS, *SEVX)), *FLAGS.split(), *JSON.split())
+
 TARGETS: dict[str, Target] = {
-    "lines": Target(lines, (*map(bytes.decode, (*MQKS, *SEVX)), *FLAGS.split(), *JSON.split()), 2048),
+    "lines": Target(lines, LINES, 2048),
+    "kept": Target(kept, LINES, 2048),
     "sevx": Target(sevx, tuple(JSON.split())),
     "masks": Target(masks, ("*", "**", ".", "*.", ".*", "e1"), 200),
     "evals": Target(evals, tuple(EVAL.split()), 400),
-    "journals": Target(journals, (" publish ", " send ", "--once", "--once=", " batch ", " segment 1 always", "event")),
+    "journals": Target(
+        journals,
+        (" publish ", " send ", "--once", "--once=", " batch ", " segment 1 always", "event", *WRITTEN.splitlines()),
+    ),
     "httpd": Target(httpd, (*HTTP.split(), "\r\n", "\r\n\r\n"), 2048),
     "clients": Target(
         clients,
