@@ -34,7 +34,8 @@ def named(pattern: Pattern | None) -> set[bytes]:
 class Exchange:
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._patterns: PatternIndex[Queue] = PatternIndex()
+        # Many patterns may begin as an event does: then a look takes a while, though few or none match in the end.
+        self._patterns: PatternIndex[Queue] = PatternIndex(lambda places: core.exert(LOOKING * places))
 
     def set_events(self, queue: Queue, events: set[bytes]) -> bool:
         """Subscribe the queue to exactly these events; answers whether that changed anything."""
@@ -82,7 +83,7 @@ class Exchange:
 
     def queues_for(self, content: dict[str, Any]) -> list[Queue]:
         """The queues that a SEVX event reaches. One may be named twice; the core puts a message once."""
-        queues = self._wanting(content)
+        queues = self._patterns.wanting(content)
         name = event_name(content)
         return queues + self._core.events.queues(name) if name else queues
 
@@ -92,10 +93,4 @@ class Exchange:
 
     def inspect(self, event: bytes, data: bytes) -> list[Queue]:
         """The queues whose patterns match an MQKS message, for events where one looks into the data."""
-        return self._wanting(as_content(event, data))
-
-    def _wanting(self, content: dict[str, Any]) -> list[Queue]:
-        """Many patterns may begin as the event does: then it takes a while, though few or none match in the end."""
-        queues = self._patterns.wanting(content)
-        self._core.exert(LOOKING * self._patterns.looked_at)
-        return queues
+        return self._patterns.wanting(as_content(event, data))

@@ -7,7 +7,7 @@ events cost nothing at all.
 """
 
 import sys
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
@@ -104,13 +104,18 @@ class _Node(Generic[Wanter]):
     after: "dict[str | None, dict[Hashable, _Node[Wanter]]]" = field(default_factory=dict)  # where the next step leads
 
 
+def unheeded(_: int) -> None:
+    """Nobody wants to know."""
+
+
 class PatternIndex(Generic[Wanter]):
     """Who wants an event, by the patterns that were added."""
 
-    def __init__(self) -> None:
+    def __init__(self, looked: Callable[[int], None] = unheeded) -> None:
+        """`looked` is told at how many places in the tree, each time."""
+        self._looked = looked
         self._root: _Node[Wanter] = _Node()
         self._largest = MOST_VALUES  # how many values any pattern has had
-        self.looked_at = 0  # places in the tree, the last time
 
     def add(self, pattern: Pattern, wanter: Wanter) -> None:
         node = self._root
@@ -140,9 +145,9 @@ class PatternIndex(Generic[Wanter]):
         found: list[Wanter] = []
         lists: dict[int, Hashable] = {}  # by their ids: each is made comparable once, however many patterns ask for it
         places: list[tuple[_Node[Wanter], Objects]] = [(self._root, (content,))]
-        self.looked_at = 0
+        looked_at = 0
         while places:
-            self.looked_at += 1
+            looked_at += 1
             node, objects = places.pop()
             inside, after = objects[-1], node.after
             found += node.wanters
@@ -161,6 +166,7 @@ class PatternIndex(Generic[Wanter]):
                         value = comparable(value)
                     if value in after[key]:
                         places.append((after[key][value], then))
+        self._looked(looked_at)
         return found
 
 
