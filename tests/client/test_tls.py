@@ -20,6 +20,8 @@ import mqks
 from mqks.client.access import Access
 from mqks.client.address import find_address
 from mqks.client.blocking_driver import CHUNK
+from mqks.client.hello import explained
+from mqks.client.options import unreachable
 from mqks.client.reaching import connected
 from mqks.client.sealed import PIECE, Sealed
 from mqks.client.wire import Ids, Lines
@@ -96,6 +98,14 @@ def test_who_does_not_want_to_know_is_warned(sealed: Broker, open_mq: Open, capl
     assert open_mq(sealed, verify=False).ping("hello") == "hello"
     (said,) = [record.getMessage() for record in caplog.records if record.name == "mqks.client"]
     assert said == f"{sealed.url}: its certificate is not checked (verify=False), so it may be anybody"
+
+
+def test_one_who_closes_amid_the_handshake_may_be_full() -> None:
+    """A broker has no words before TLS is spoken, and OpenSSL's own tell nothing."""
+    address = find_address("mqkss://localhost:1")
+    told = unreachable(address, explained(address, ssl.SSLEOFError(8, "EOF occurred in violation of protocol")))
+    assert "it closed the connection instead of a handshake of TLS, as one does that is full" in str(told)
+    assert "violation" not in str(told)
 
 
 def test_a_broker_without_tls(running: Broker, ours: Authority, open_mq: Open) -> None:

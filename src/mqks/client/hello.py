@@ -74,8 +74,10 @@ def explained(address: Address, error: OSError) -> OSError:
     import ssl  # which whoever needs no TLS does not load
 
     if isinstance(error, ssl.SSLCertVerificationError):
-        return TlsFailed(f"cannot trust {address}: {error.verify_message}; {_advice(error.verify_code)}")
-    if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return TlsFailed(f"cannot trust {address}: {error.verify_message.rstrip('.')}; {_advice(error.verify_code)}")
+    if isinstance(error, ssl.SSLEOFError):
+        return ConnectionResetError("it closed the connection instead of a handshake of TLS, as one does that is full")
+    if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLZeroReturnError):
         return error
     if not error.reason:  # the connection went, amid something
         return error
