@@ -185,6 +185,15 @@ def test_up_reaches_it_by_another_name_if_told_so(monkeypatch: pytest.MonkeyPatc
     assert "--url=mqks://127.0.0.1:1" in up.pipeline_command(parser.parse_args([]), Config(port=1))
 
 
+def test_up_does_not_start_a_pipeline_that_nobody_would_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MQKS_TOKEN", raising=False)
+    config = Config(port=1, auth_file=Path("tokens.toml"))
+    reason = up.hindrance(config)
+    assert reason and "MQKS_TOKEN" in reason
+    monkeypatch.setenv("MQKS_TOKEN", "pipeline.secret")
+    assert up.hindrance(config) is None
+
+
 # ── doctor ──
 
 

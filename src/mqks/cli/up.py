@@ -130,6 +130,8 @@ def hindrance(config: Config) -> str | None:
 
     if config.memory:
         return "with --memory there is no journal to read"
+    if config.auth_file and "MQKS_TOKEN" not in os.environ:
+        return "with --auth-file it needs a token of its own in MQKS_TOKEN (docs/CLI.md, mqks up)"
     try:
         check()
     except CannotStart as error:
