@@ -84,11 +84,12 @@ def test_a_stranger_is_told_to_say_who_it_is_and_may_go_on(door: Door, caplog: p
     assert not door.hung_up and not door.broker.queues and not door.broker.core.published
 
 
-def test_a_stranger_that_goes_on_is_hung_up_on(door: Door) -> None:
+def test_a_stranger_that_goes_on_is_hung_up_on(door: Door, caplog: pytest.LogCaptureFixture) -> None:
     assert len(door.say(*[b"x"] * 10)) == 10
     assert not door.hung_up
     assert len(door.say(*[b"x"] * 1000)) == 6, "sixteen in all, and nothing more is heard"
     assert door.hung_up == [door.client]
+    assert caplog.text.count("it is hung up on, since it has said much and not who it is") == 1
     assert door.say(b"a1 auth " + TOKEN.encode()) == [] and not door.asked
 
 

@@ -343,8 +343,9 @@ def test_a_refusal_names_the_queue_and_is_counted(caplog: pytest.LogCaptureFixtu
     broker.feed(client, b"m1 publish e1 d\nm2 publish e1 d\nm3 publish e1\nm4 publish e2 d\n")
     broker.feed(client, b'm5 send {"event": "e2"}\n')
     reasons = [str(record.getMessage()).partition(" reason=")[2].partition(" line=")[0] for record in caplog.records]
-    full = "\"a queue is full: its --max-%s is reached: 'q%d'\""
-    assert reasons == [full % ("length", 1), full % ("length", 1), full % ("bytes", 2), full % ("bytes", 2)]
+    long = "\"a queue is full: its --max-length is reached: 'q1'\""
+    empty = "\"a queue is full: its --max-bytes is reached: 'q2', which is empty: the line alone is larger\""
+    assert reasons == [long, long, empty, empty]
     assert (broker.limits.times["max_length"], broker.limits.times["max_bytes"]) == (2, 2)
 
 

@@ -39,8 +39,8 @@ def test_its_tokens(broker: mqks.testing.Broker, caplog: pytest.LogCaptureFixtur
     assert ask(broker, "/api/state", authorization=bearer("worker")).status == 403
     refused = [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()]
     assert [text.partition("HTTP, ")[2] for text in refused] == [
-        "POST '/api/publish', is refused: not permitted: publish",
-        "GET '/api/state', is refused: not permitted: admin",
+        "POST '/api/publish', is refused: not permitted: publish token='viewer'",
+        "GET '/api/state', is refused: not permitted: admin token='worker'",
     ]
     assert ask(broker, "/api/state").status == 401
     browser = Browser(broker, token("worker"))

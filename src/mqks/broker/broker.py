@@ -117,7 +117,7 @@ class Broker(Durable):
         self.mistakes.forget(client)
         self.entrance.forget(client)
         if client.unfinished:
-            said = "client {client} went in the middle of a line: {bytes} bytes of it are dropped"
+            said = "the connection of {client} ended in the middle of a line: {bytes} bytes of it are dropped"
             log.info(Entry(said, client=client.peer, bytes=client.unfinished))
         if client.unheard and not client.stranger:
             said = "client {client} went while it was not heard: {bytes} bytes that it had sent are dropped"

@@ -33,6 +33,7 @@ LONGEST_GRANTED = 256  # bytes of such a name
 MOST_IN_VAIN = 16  # lines of a stranger: it can do nothing but say who it is, and each costs as much as a request
 
 GAVE_WAY = "another takes its place, since it has not said who it is"
+IN_VAIN = "it is hung up on, since it has said much and not who it is"
 SAY_WHO = "say who you are first: auth {token}"
 ONLY_THIS_HOST = "only this host is let in, since there is no --auth-file; see --auth-file and --insecure"
 STILL_SUBSCRIBED = (
@@ -118,6 +119,7 @@ class Entrance:
     def put_off(self, client: Client) -> None:
         """A stranger was told an error; one who goes on like that is heard no more."""
         if client.lines >= MOST_IN_VAIN and not client.blocked:
+            self._broker.mistakes.refused(client.peer, BadRequest(IN_VAIN))
             self.cut_short(client)
 
     # ── tokens ──

@@ -150,7 +150,8 @@ class Overflow:
 
     def refused(self, queue: Queue) -> BadRequest:
         """What to say to whoever would put something into this queue, which is full."""
-        return self._limits.reached("max_length" if _is_long(queue) else "max_bytes", show(queue.name))
+        alone = "" if queue.length else ", which is empty: the line alone is larger"
+        return self._limits.reached("max_length" if _is_long(queue) else "max_bytes", show(queue.name) + alone)
 
     # ── what is dropped ──
 

@@ -221,8 +221,11 @@ async def _told(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 403:
         said = "a request of {client} over HTTP, {method} {path!a}, is refused: {reason}"
-        asked = request.url.path[:200]
-        log.warning(Entry(said, client=peer(request.client), method=request.method, path=asked, reason=error.detail))
+        asked = {"client": peer(request.client), "method": request.method, "path": request.url.path[:200]}
+        if name := getattr(request.state, "token", ""):
+            said += " token={token!a}"
+            asked["token"] = name
+        log.warning(Entry(said, **asked, reason=error.detail))
     told = {
         "Not Found": "there is nothing at this path: /openapi.json tells what there is",
         "Method Not Allowed": f"this path does not take {request.method}: /openapi.json tells what it takes",

@@ -75,7 +75,9 @@ class Gate:
     async def admit(self, request: Request, needs: Needs) -> Caller:
         """Who asks. An HTTPException says why it may not."""
         with self._counted():
-            caller = _permitted(await self._caller(request, needs), needs)
+            caller = await self._caller(request, needs)
+            request.state.token = caller.rights.name
+            _permitted(caller, needs)
         if caller.rights is not NOTHING and (met := request.scope["state"].get(MET)):
             met()
         return caller

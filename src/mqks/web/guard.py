@@ -84,10 +84,7 @@ class Guard:
         """Why this request is refused, if it is."""
         host = headers.get("host", "")
         if not self._is_ours(host):
-            return (
-                "nobody told that this host is called so: open it by its address, as http://127.0.0.1, or start "
-                "mqksd with --http-name"
-            )
+            return "nobody told that this host is called so: open it by its IP address, or start mqksd with --http-name"
         if method in CHANGING:
             if headers.get("sec-fetch-site") not in OWN_SITES:
                 return "pages of other sites may not change anything here"
