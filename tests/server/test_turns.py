@@ -3,6 +3,7 @@
 The broker is in process, and the test takes its turns; the sockets are real.
 """
 
+import math
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -60,6 +61,7 @@ class Turns:
     def __init__(self, limits: Limits | None = None) -> None:
         self.broker = Broker(limits=limits)
         self.poller = Poller(self.broker.core, self.broker.disconnect, fail)
+        self.poller.patience = math.inf  # whatever a turn takes on this machine
         self.sockets = ExitStack()
 
     def pair(self) -> tuple[socket.socket, Client]:
