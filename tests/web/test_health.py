@@ -130,6 +130,12 @@ DISK = Situation(disk_free=50 * GB, disk_total=100 * GB)
             "A limit was reached 1 time: --max-queues is reached: delete some queue first.",
         ),
         (
+            Situation(reached={"max_length": 2}, latest={"max_length": "'mail'"}),
+            "limited",
+            "warning",
+            "A limit was reached 2 times: a queue is full: its --max-length is reached, the last time by 'mail'.",
+        ),
+        (
             Situation(deaf=[DeafClient("127.0.0.1:5001", 3.0, 262144)]),
             "deaf",
             "trouble",

@@ -139,6 +139,21 @@ def test_a_limit_that_was_reached_lately() -> None:
     assert "limited" not in stage.phrases
 
 
+@pytest.mark.parametrize("overflow", ["reject", "drop-oldest"])
+def test_it_is_said_which_queue_is_full(overflow: str) -> None:
+    stage = Stage(limits=Limits(max_length=1, overflow=overflow))
+    stage.say(stage.connect(), b"r rebind mail e", b"m publish e 1", b"m publish e 2")
+    stage.wait()
+    assert stage.phrases["limited"].endswith("its --max-length is reached, the last time by 'mail'.")
+
+
+def test_it_is_said_who_asks_too_often() -> None:
+    stage = Stage(limits=Limits(max_rate=1))
+    stage.say(stage.connect(), *[b"p ping"] * 5)
+    stage.wait()
+    assert stage.phrases["limited"].endswith("than --max-rate, the last time by 127.0.0.1:5001.")
+
+
 def test_memory() -> None:
     stage = Stage(max_memory=1 << 20)
     client = stage.connect()

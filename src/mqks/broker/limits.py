@@ -48,9 +48,12 @@ class Limits:
     max_length: int = 0
     max_bytes: int = 0
     overflow: str = "reject"
-    times: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))  # that each was reached
+    # How often each was reached; and by whom or what the last time, where that is known.
+    times: dict[str, int] = field(init=False, default_factory=lambda: dict.fromkeys(REASONS, 0))
+    latest: dict[str, str] = field(init=False, default_factory=dict)
 
     def reached(self, name: str, detail: str = "") -> BadRequest:
         """Count it, and answer the error to raise or to log."""
         self.times[name] += 1
+        self.latest[name] = detail
         return BadRequest(REASONS[name], detail)

@@ -157,7 +157,7 @@ class Overflow:
 
     def began(self, queue: Queue) -> None:
         """Messages of this queue are dropped, for the first time since it was calm."""
-        self._limits.reached("max_length" if _is_long(queue) else "max_bytes")
+        self._limits.reached("max_length" if _is_long(queue) else "max_bytes", show(queue.name))
         told = self._told < MOST_TOLD
         self._dropping[queue] = Dropping(queue.dropped, queue.dropped, told)
         self._told += told

@@ -68,7 +68,7 @@ class Pace:
     def _tell(self, client: Client) -> None:
         now = self._timers.clock()
         if now - self._slowed.get(client, -CALM) >= CALM:
-            reason = str(self._limits.reached("max_rate"))
+            reason = self._limits.reached("max_rate", client.peer).reason
             log.warning(Entry("client {client} is slowed down: {reason}", client=client.peer, reason=reason))
         self._slowed[client] = now
 

@@ -120,7 +120,7 @@ def _broker(config: Config, disk: RealDisk | None) -> Broker:
 
 def _limits(config: Config) -> Limits:
     """Each is an option of the same name."""
-    return Limits(**{each.name: getattr(config, each.name) for each in fields(Limits) if each.name != "times"})
+    return Limits(**{each.name: getattr(config, each.name) for each in fields(Limits) if each.init})
 
 
 def _dedup_count(config: Config) -> int:

@@ -180,6 +180,7 @@ class Situation(NamedTuple):
     memory: int = 0
     max_memory: int = 0
     reached: Mapping[str, int] = MappingProxyType({})  # limit → how often that was lately
+    latest: Mapping[str, str] = MappingProxyType({})  # limit → by whom or what, the last time
     deaf: Sequence[DeafClient] = ()
     jobs: Sequence[JobSample] = ()
 
@@ -218,15 +219,23 @@ def refused(now: Situation, _: Limits) -> Iterator[Found]:
 
 
 # Not what clients alone are to blame for, such as a long line; disk and memory are told of above.
-WORTH_A_WORD = ("max_queues", "max_events", "max_consumers", "max_length", "max_bytes", "max_rate")
+WORTH_A_WORD = {
+    "max_queues": "#/queues",
+    "max_events": "#/queues",
+    "max_consumers": "#/connections",
+    "max_length": "#/queues",
+    "max_bytes": "#/queues",
+    "max_rate": "#/connections",
+}
 
 
 def limited(now: Situation, _: Limits) -> Iterator[Found]:
-    for name in WORTH_A_WORD:
+    for name, link in WORTH_A_WORD.items():
         if count := now.reached.get(name, 0):
             why = f"a limit was reached {several(count, 'time')}"
+            by = f", the last time by {latest}" if (latest := now.latest.get(name)) else ""
             more = "{} more limits were reached."
-            yield Found("limited", name, WARNING, f"{why.capitalize()}: {REASONS[name]}.", why, "#/queues", more)
+            yield Found("limited", name, WARNING, f"{why.capitalize()}: {REASONS[name]}{by}.", why, link, more)
 
 
 def deaf(now: Situation, limits: Limits) -> Iterator[Found]:

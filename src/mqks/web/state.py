@@ -173,6 +173,7 @@ class Figures:
             days_left=self._disk.days_left(),
             memory=core.used,
             max_memory=core.max_memory,
+            latest=self.broker.limits.latest,
             reached={name: times - self._reached[0][1][name] for name, times in self._reached[-1][1].items()},
             deaf=[
                 DeafClient(client.peer, now - deaf.since, client.pending_size)
