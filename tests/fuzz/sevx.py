@@ -1,9 +1,9 @@
 """SEVX: any text where JSON should be.
 
 An input is a pattern, a newline, and an event; or just an event. What must hold: a text that is no strict JSON in UTF-8
-is refused, and one that is comes back as it was sent; the event reaches the receiver exactly if the pattern matches by
-the words of the protocol, followed one by one; and all who tell a SEVX event's name, from its JSON or from the journal,
-tell the same.
+is refused, and one that is comes back as it was sent, if it begins with its object; the event reaches the receiver
+exactly if the pattern matches by the words of the protocol, followed one by one; and all who tell a SEVX event's name,
+from its JSON or from the journal, tell the same.
 """
 
 import json
@@ -69,6 +69,9 @@ def sevx(data: bytes) -> None:
         assert heard == [] or not event.startswith(b"{"), "what is no JSON was taken"
         return
     check_names(event, content)
+    if not event.lstrip(b" ").startswith(b"{"):
+        assert heard == [], "only spaces and flags may stand before the object"
+        return
     if wanted is None or max(depth(wanted), depth(content)) > SHALLOW:
         return
     assert taken, "a pattern was refused"
