@@ -26,7 +26,7 @@ from mqks.core.unsettled cimport NONE
 
 cdef enum:
     EXCESS = 64                 # so many more go with each message that comes, while a queue is longer than it may be
-    READING = 1024              # the effort to read a part of the log back
+    READING = 8192              # the effort to read a part of the log back
     READ_AT_ONCE = 4 << 20      # bytes of the log that are read back for it, before others have their turn
 
 

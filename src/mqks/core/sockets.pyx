@@ -70,7 +70,7 @@ cdef enum:
     CHUNK = 128 * 1024          # read at a time
     LITTLE = 4096               # read of a stranger at a time: so little can wait while it is decided who it is
     SHARE = 64                  # requests of one connection before the others have their turn,
-    EFFORT = 16384              # or messages to queues, a millisecond or two
+    EFFORT = 131072             # or messages to queues, some 15 ms: with less, each send to many consumers would be a small one
     MOST_UNREAD = 64            # chunks of input thrown away when the broker stops
     MUCH = 64 * 1024            # is sent before the others get theirs
     EVENTS = 256                # sockets read in one turn
