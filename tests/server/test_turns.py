@@ -60,7 +60,7 @@ def fail(_: Client, error: Exception) -> None:
 class Turns:
     def __init__(self, limits: Limits | None = None) -> None:
         self.broker = Broker(limits=limits)
-        self.poller = Poller(self.broker.core, self.broker.disconnect, fail)
+        self.poller = Poller(self.broker.core, self.broker.input_ended, self.broker.disconnect, fail)
         self.poller.patience = math.inf  # whatever a turn takes on this machine
         self.sockets = ExitStack()
 
@@ -70,6 +70,7 @@ class Turns:
     def by_tcp(self) -> tuple[socket.socket, Client]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             near = socket.create_connection(listener.getsockname())
+            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return self._serve(near, listener.accept()[0])
 
     def _serve(self, near: socket.socket, far: socket.socket) -> tuple[socket.socket, Client]:

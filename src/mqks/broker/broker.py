@@ -110,6 +110,11 @@ class Broker(Durable):
         """So many bytes of what was pending have left."""
         self.core.sent(client, size)
 
+    def input_ended(self, client: Client) -> None:
+        """The client sends no more, and its input was processed: its consumers leave. It may still read replies."""
+        for consumer in list((client.consumers or {}).values()):
+            self.leave(consumer)
+
     def disconnect(self, client: Client) -> None:
         for consumer in list((client.consumers or {}).values()):
             self.leave(consumer, disconnected=True)

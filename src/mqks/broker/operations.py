@@ -41,6 +41,10 @@ def nobody_goes(_: BadRequest) -> bool:
     return False
 
 
+def do_nothing() -> None:
+    """Where no sockets are."""
+
+
 def _cost(consumer_id: bytes) -> int:
     """Of a consumer. The core has its id twice, once as the beginning of replies."""
     return CONSUMER_COST + 2 * len(consumer_id)
@@ -60,6 +64,7 @@ class Operations:
         self.clients: dict[Client, None] = {}  # in the order in which they came
         self.listeners: dict[bytes, Callable[[bytes], None]] = {}  # by event
         self.make_room: Callable[[BadRequest], bool] = nobody_goes  # for one more client: see Entrance
+        self.notice_closes: Callable[[], None] = do_nothing  # by peers, before a consumer joins: see Poller
         self.refused = 0  # clients that were turned away, because there were too many
         self.connections = 0  # clients, without those from inside
         self._origins: Counter[str] = Counter()  # how many of them come from where
@@ -259,6 +264,8 @@ class Operations:
         prefetch = self._prefetch(client, consumer_id, manual_ack, int(words.flags.get(b"--prefetch", 0)))
         consumer = self.consumer(client, consumer_id)
         if consumer is None:
+            if queue.consumers:
+                self.notice_closes()
             consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
             self.core.charge(_cost(consumer_id))
         else:

@@ -18,6 +18,7 @@ from mqks.logs import Entry
 log = logging.getLogger(__name__)
 
 LEAST_WAIT = 0.2  # seconds: to wake up for each single line would cost more than the line
+UNLIMITED = (1 << 63) - 1  # lines
 CALM = 10.0  # seconds after which it is worth a word again that a client is slowed down
 
 
@@ -37,7 +38,14 @@ class Pace:
             client.budget = self._limits.max_rate
 
     def spent(self, client: Client) -> None:
-        """It has sent all that it might, when it was last looked at: has time brought more?"""
+        """It has sent all that it might, when it was last looked at: has time brought more?
+
+        A client that has closed its connection sends no more. What is left of its input is little, and the messages
+        that it has not acked return after it: it is not slowed down.
+        """
+        if client.peer_closed:
+            client.budget = UNLIMITED
+            return
         self._refill(client)
         if client.budget < 0:
             self._tell(client)

@@ -14,6 +14,7 @@ cdef class Core(Bounder):
     cdef uint64_t exhausted             # or so much effort, and it is another connection's turn
     cdef dict held_back                 # connections with bytes that wait, as keys, those first that have waited longest
 
+    cpdef int on_peer_closed(self, Connection c, bint unreachable) except -1
     cpdef list resumable(self)
     cdef int postpone(self, list waited) except -1
     cpdef int resume(self, Connection c) except -1

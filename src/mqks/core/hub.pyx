@@ -78,6 +78,15 @@ cdef class Core(Bounder):
         finally:
             self.until = self.exhausted = UINT64_MAX
 
+    cpdef int on_peer_closed(self, Connection c, bint unreachable) except -1:
+        """The peer sends no more; unreachable: it does not read either. What has come from it is still processed. Idempotent."""
+        if unreachable:
+            c.unreachable = True
+            self.drop_out(c)
+            if c.waits:
+                self.can_resume = True
+        return self.end_deliveries(c)
+
     cpdef list resumable(self):
         """Those whose bytes wait and who have read their replies: at the beginning of a turn each is to `resume`."""
         cdef dict waited = self.held_back
@@ -89,6 +98,7 @@ cdef class Core(Bounder):
             for c in waited:
                 if unheard(self, c):
                     self.held_back[c] = None
+                    self.release_if_stalled(c)
                 elif len(ready) == AT_ONCE:
                     self.held_back[c] = None
                     self.can_resume = True
@@ -171,6 +181,8 @@ cdef class Core(Bounder):
             self.held_back[c] = None
         if not unheard(self, c):
             self.can_resume = True
+        else:
+            self.release_if_stalled(c)
         return 0
 
     cdef char* take_lines(self, Connection c, char* p, char* end) except NULL:

@@ -37,6 +37,10 @@ cdef class Connection:
     cdef readonly int held              # answers to it that wait for the disk: replies in groups, histories
     cdef bint dirty                     # stands in Output.dirty_connections
     cdef int interest                   # what the poller waits for on fd
+    cdef readonly bint peer_closed      # its peer has closed, at least for sending: its consumers get no more messages
+    cdef bint unreachable               # its peer has closed for both directions: output is dropped
+    cdef uint64_t closed_after          # the number of consumers that had joined any queue when its peer closed
+    cdef bint returning                 # consumers of it are in Queue.returning
     cdef bint ending                    # sends no more, gets what is pending, then is closed
     cdef bint paused                    # not read, for lack of memory
     cdef bint trickle                   # may be read once, whatever the memory
@@ -59,6 +63,7 @@ cdef class Consumer:
     cdef readonly size_t prefetch       # 0: no limit
     cdef readonly bint paused           # by its own wish
     cdef readonly uint64_t delivered
+    cdef uint64_t number                # of all consumers of all queues, in the order in which they joined
     cdef Ring ring
     cdef bint settling                  # stands in connection.settling
     cdef bint starved                   # stands in connection.starved
@@ -73,6 +78,7 @@ cdef class Queue:
     cdef dict retries                   # position → count, for those above what fits beside the position
     cdef readonly list consumers        # in the order in which they joined
     cdef dict leaving                   # consumers that have left and have deliveries on their way, as keys; None until the first one
+    cdef dict returning                 # consumers with unsettled messages whose peer has closed, as keys; None until the first one
     cdef Py_ssize_t turn                # whose turn it is: index after the one served last
     cdef uint64_t sequence
     cdef uint64_t stamp                 # position of the last message put here: a message comes once

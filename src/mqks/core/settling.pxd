@@ -4,7 +4,7 @@ from libc.stdint cimport uint64_t
 
 from mqks.core cimport buffer
 from mqks.core.item cimport MANY_RETRIES, position_of, retries_of
-from mqks.core.parts cimport Consumer, Queue
+from mqks.core.parts cimport Connection, Consumer, Queue
 from mqks.core.routing cimport Router
 from mqks.core.tail cimport let_go
 
@@ -13,7 +13,10 @@ cdef class Settler(Router):
     cdef readonly uint64_t acked
     cdef readonly uint64_t rejected
     cdef list progressed                # queues of which the journal has something to know
+    cdef uint64_t joins                 # consumers that have joined, all in all
 
+    cdef int end_deliveries(self, Connection c) except -1
+    cdef int release_if_stalled(self, Connection c) except -1
     cdef bint ack_id(self, Consumer c, const char* id, size_t size) except -1
     cdef int settle_sent(self, Consumer c) except -1
     cdef bint settle_next(self, Queue q) except -1

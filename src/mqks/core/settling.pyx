@@ -3,6 +3,10 @@
 A delivery stays in its consumer's ring until it is acked, or has left the broker (auto ack); then the log lets it go. Rejected, it
 goes to the tail of its queue; returned, to its old place. Retries are counted here. It touches rings, queues and the log, and
 says nothing to anyone.
+
+A peer that has closed may have sent acks that the broker has not processed yet. So its messages return only after its remaining
+input. Meanwhile its consumers are in Queue.returning: consumers that join the queue after the close get nothing, or they would get
+newer messages first.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -10,9 +14,11 @@ from libc.stdint cimport uint64_t
 
 from mqks.core cimport buffer, fifo, heap, unsettled
 from mqks.core.item cimport MANY_RETRIES, item_of, position_of, retries_of
+from mqks.core.output cimport choked
 from mqks.core.parts cimport Connection, Consumer, Queue
 from mqks.core.hashing cimport hash_of
 from mqks.core.routing cimport Router, pop_ready, push_ready, soil
+from mqks.core.sealing cimport speaks
 from mqks.core.tail cimport let_go
 from mqks.core.unsettled cimport NONE, Unsettled
 
@@ -29,6 +35,8 @@ cdef class Settler(Router):
         consumer.dialect = dialect
         consumer.manual_ack = manual_ack
         consumer.prefetch = prefetch
+        self.joins += 1
+        consumer.number = self.joins
         if c.consumers is None:
             c.consumers = {}
         c.consumers[id] = consumer
@@ -52,9 +60,36 @@ cdef class Settler(Router):
         c.paused = yes
         soil(self, c.queue)
 
+    cdef int end_deliveries(self, Connection c) except -1:
+        """The peer has closed: its consumers get no more messages, and those that join later wait for what returns. Idempotent."""
+        cdef Consumer consumer
+        if not c.peer_closed:
+            c.peer_closed = True
+            c.closed_after = self.joins
+            c.high_water = 0
+        if c.consumers and not is_stalled(self, c):
+            for consumer in c.consumers.values():
+                if consumer.ring.live:
+                    c.returning = True
+                    if consumer.queue.returning is None:
+                        consumer.queue.returning = {}
+                    consumer.queue.returning[consumer] = None
+        return 0
+
+    cdef int release_if_stalled(self, Connection c) except -1:
+        """The peer has closed for sending only, and does not read its replies, so its input is not processed. That may last for
+        ever: no consumer waits for it."""
+        cdef Consumer consumer
+        if c.returning and is_stalled(self, c):
+            c.returning = False
+            for consumer in c.consumers.values():
+                stop_waiting_for(self, consumer)
+        return 0
+
     def leave(self, Consumer c, bint disconnected):
         """The consumer takes no more; what it has not settled goes back to its queue."""
         cdef Py_ssize_t at = c.queue.consumers.index(c)
+        disconnected = disconnected or c.connection.unreachable
         forget(c)
         del c.queue.consumers[at]
         if at < c.queue.turn:
@@ -66,6 +101,7 @@ cdef class Settler(Router):
                 c.queue.leaving = {}
             c.queue.leaving[c] = None
         free_if_gone(self, c)
+        stop_waiting_for(self, c)
 
     def detach(self, Connection c):
         """The connection is gone, and its consumers have left: free what it had; deliveries that never left return."""
@@ -99,6 +135,7 @@ cdef class Settler(Router):
         buffer.release(&q.progress, &self.memory)
         left = q.consumers
         q.consumers = []
+        q.returning = None
         return left
 
     cdef bint settle_next(self, Queue q) except -1:
@@ -156,6 +193,19 @@ cdef class Settler(Router):
         if c.prefetch:
             soil(self, c.queue)
         return 0
+
+
+cdef inline bint is_stalled(Settler core, Connection c) noexcept:
+    """Is its input not processed until its peer reads?"""
+    return choked(core, c) or speaks(c)
+
+
+cdef int stop_waiting_for(Settler core, Consumer c) except -1:
+    """Serve consumers that joined after the peer of this one closed."""
+    if c.queue.returning is not None and c in c.queue.returning:
+        del c.queue.returning[c]
+        soil(core, c.queue)
+    return 0
 
 
 cdef int free_if_gone(Settler core, Consumer c) except -1:

@@ -6,6 +6,9 @@ loop, and the loop misses nothing. Only here are sockets read, written, paused a
 
 Where a connection has TLS, its bytes are opened before the core has them, and sealed as they leave (sealing.pyx).
 
+A second epoll, itself one descriptor of the first, reports connections whose peer has closed. It does so also while their input is
+not read, and each of them once. So the broker knows of every close that has reached the kernel before it takes a new consumer.
+
 Back-pressure: one who does not read its replies is not read; near the memory limit one who only publishes is not read, but for a
 chunk now and then, so that nobody hangs: beyond the limit its publishes get errors.
 """
@@ -13,7 +16,7 @@ chunk now and then, so that nobody hangs: beyond the limit its publishes get err
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, ECONNRESET, EINTR, EPIPE, errno
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t, uintptr_t
 from libc.math cimport ceil
 from libc.stdlib cimport free, malloc
@@ -35,7 +38,7 @@ cdef extern from "sys/epoll.h" nogil:
     int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
     int epoll_wait(int epoll, epoll_event* events, int maximum, int timeout)
     int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
-    int EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP
+    int EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP, EPOLLET
 
 cdef extern from "sys/socket.h" nogil:
     ssize_t recv(int fd, void* buffer, size_t size, int flags)
@@ -74,6 +77,7 @@ cdef enum:
     MOST_UNREAD = 64            # chunks of input thrown away when the broker stops
     MUCH = 64 * 1024            # is sent before the others get theirs
     EVENTS = 256                # sockets read in one turn
+    CLOSES = 64                 # closes by peers that are looked up at a time
     ROUNDS = 8                  # of deliver and send in one turn, while sockets take all and queues have more
 
 
@@ -91,7 +95,9 @@ def give_memory_back():
 @cython.final
 cdef class Poller:
     cdef int epoll
+    cdef int closes                 # an epoll that reports connections whose peer has closed
     cdef Core core
+    cdef object ended               # called with each connection whose input has ended and was processed, if it stays open for replies
     cdef object closed              # called with each connection whose socket was closed here
     cdef object failed              # called with a connection and the exception that its bytes led to; answers its last words
     cdef char* chunk
@@ -102,8 +108,9 @@ cdef class Poller:
     cdef readonly bint draining
     cdef public double patience     # seconds for which those are heard in a turn who have waited, and again for which others are read
 
-    def __cinit__(self, Core core, closed, failed):
+    def __cinit__(self, Core core, ended, closed, failed):
         self.core = core
+        self.ended = ended
         self.closed = closed
         self.failed = failed
         self.paused = []
@@ -115,8 +122,14 @@ cdef class Poller:
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, "epoll_create1 failed")
+        self.closes = epoll_create1(EPOLL_CLOEXEC)
+        if self.closes < 0:
+            raise OSError(errno, "epoll_create1 failed")
+        self.watch(self.closes, EPOLLIN, False)
 
     def __dealloc__(self):
+        if self.closes >= 0:
+            close_fd(self.closes)
         if self.epoll >= 0:
             close_fd(self.epoll)
         free(self.chunk)
@@ -132,6 +145,11 @@ cdef class Poller:
         event.data.ptr = <void*>c
         if epoll_ctl(self.epoll, EPOLL_CTL_ADD, c.fd, &event) < 0:
             raise OSError(errno, "epoll_ctl failed")
+        event.events = <uint32_t>(EPOLLRDHUP | EPOLLET)
+        if epoll_ctl(self.closes, EPOLL_CTL_ADD, c.fd, &event) < 0:
+            reason = errno
+            epoll_ctl(self.epoll, EPOLL_CTL_DEL, c.fd, NULL)
+            raise OSError(reason, "epoll_ctl failed")
         if tls is not None:
             c.tls = Sealed(tls)
 
@@ -157,6 +175,7 @@ cdef class Poller:
             return
         self.end_tls(c)
         epoll_ctl(self.epoll, EPOLL_CTL_DEL, c.fd, NULL)
+        epoll_ctl(self.closes, EPOLL_CTL_DEL, c.fd, NULL)
         close_fd(c.fd)
         c.fd = -1
         if c.tls is not None:
@@ -189,6 +208,16 @@ cdef class Poller:
 
     def unwatch(self, int fd):
         epoll_ctl(self.epoll, EPOLL_CTL_DEL, fd, NULL)      # it may be closed already
+
+    cpdef notice_closes(self):
+        """Learn of every close by a peer that has reached the kernel."""
+        cdef epoll_event events[CLOSES]
+        cdef int count = CLOSES
+        cdef int i
+        while count == CLOSES:
+            count = epoll_wait(self.closes, events, CLOSES, 0)
+            for i in range(count):
+                self.core.on_peer_closed(<Connection>events[i].data.ptr, events[i].events & EPOLLHUP != 0)
 
     def wait(self, double seconds):
         """Take turns for so long (for ever if negative), or until the loop above has something to do: events of its own
@@ -230,7 +259,10 @@ cdef class Poller:
             what = self.events[i].data.u64
             events = self.events[i].events
             if what & FOREIGN:
-                foreign.append((<int>(what >> 1), events))
+                if <int>(what >> 1) == self.closes:
+                    self.notice_closes()
+                else:
+                    foreign.append((<int>(what >> 1), events))
                 continue
             c = <Connection><void*><uintptr_t>what
             if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and c.fd >= 0:
@@ -329,6 +361,7 @@ cdef class Poller:
         cdef ssize_t size
         if not hung_up:
             if self.draining or c.unread.tail or unheard(self.core, c) or speaks(c):
+                self.core.release_if_stalled(c)
                 return self.want(c, c.interest & ~EPOLLIN)
             if c.publishes and not c.consumers and not c.trickle and self.near_limit():
                 c.paused = True
@@ -403,18 +436,23 @@ cdef class Poller:
 
     cdef int end_when_heard(self, Connection c) except -1:
         """It has said that it sends no more: that counts after what it said before, as the end of a plain connection does."""
+        self.core.on_peer_closed(c, False)
         if c.unread.tail or c.blocked:
             return self.want(c, c.interest & ~EPOLLIN)
         return self.end_of(c, False)
 
     cdef int end_of(self, Connection c, bint hung_up) except -1:
-        """The client sends no more. Replies still go out; deliveries return to their queues, since it may be gone wholly."""
-        if (c.held or (waiting(c) and not c.consumers)) and not hung_up:
-            c.ending = True
-            c.high_water = 0            # its consumers get no more
-            self.want(c, EPOLLOUT if waiting(c) else 0)
-        else:
+        """The client sends no more, and all of its input was processed. Its consumers leave, since it may be gone wholly; replies
+        still go out. A client that does not take its deliveries is closed: they return to their queues."""
+        cdef bint stuck = c.consumers and (c.settling or not c.held)
+        if hung_up or stuck or not (c.held or waiting(c)):
             self.close(c)
+            return 0
+        c.ending = True
+        self.core.on_peer_closed(c, False)
+        self.want(c, EPOLLOUT if waiting(c) else 0)
+        if c.consumers:
+            self.ended(c)
         return 0
 
     cdef int flush_dirty(self) except -1:
@@ -456,8 +494,9 @@ cdef class Poller:
                 self.want(c, self.wanted(c) | EPOLLOUT)
                 return 0
             elif errno != EINTR:
-                if c.unread.tail and not unheard(self.core, c):
-                    return self.want(c, 0)      # it has gone, but what it said is taken: reading will tell when that is all
+                if (errno == ECONNRESET or errno == EPIPE) and not c.blocked:
+                    self.core.on_peer_closed(c, True)
+                    return self.want(c, 0)      # its input is still processed: EPOLLHUP is reported until `read` finds the end
                 self.close(c)
                 return 0
 

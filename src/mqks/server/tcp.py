@@ -13,6 +13,7 @@ from mqks.broker.access import EVERYTHING, Rights
 from mqks.broker.client import Client
 from mqks.broker.entrance import stay
 from mqks.broker.errors import BadRequest
+from mqks.broker.operations import do_nothing
 from mqks.core.sockets import Poller
 from mqks.logs import Entry
 from mqks.server.loop import TurnSelector
@@ -48,7 +49,7 @@ class TcpServer:
         self._tls = tls
         self._broken: Callable[[], None] | None = None
         # What the poller calls does not lead back here: no circle keeps the epoll open when the server is gone.
-        self._poller = Poller(broker.core, partial(_closed, broker), partial(_failed, broker))
+        self._poller = Poller(broker.core, broker.input_ended, partial(_closed, broker), partial(_failed, broker))
         self._listeners: list[socket.socket] = []
         self._armed: asyncio.TimerHandle | None = None
         self._looks = 0
@@ -70,6 +71,7 @@ class TcpServer:
         self._broker.entrance.hang_up = lambda client: self._hang_up(loop, client)
         self._broker.entrance.dismiss = self._poller.dismiss
         self._broker.entrance.cut_off = self._poller.farewell
+        self._broker.notice_closes = self._poller.notice_closes
         self._listeners += given or bind(host, port)
         for listener in self._listeners:
             loop.add_reader(listener, self._accept, listener)
@@ -103,6 +105,7 @@ class TcpServer:
             self._armed.cancel()
         entrance = self._broker.entrance
         entrance.hang_up = entrance.dismiss = entrance.cut_off = stay  # no circle keeps the epoll open
+        self._broker.notice_closes = do_nothing
         for listener in self._listeners:
             listener.close()
         self._cut_off(list(self._broker.clients))

@@ -1,0 +1,287 @@
+"""A consumer that closes its connection and comes back at once: its successor gets the messages in order.
+
+The broker is in process, and the test takes its turns; the sockets are real. What the closed connection has sent is
+processed before its messages return, 64 requests in a turn. The last tests do the same to a running broker.
+"""
+
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mqks.broker.client import Client
+from mqks.broker.limits import Limits
+from tests.certificates import Authority
+from tests.running import Connection, running_broker
+from tests.server.test_connections import reset
+from tests.server.test_turns import SHARE, Turns
+
+MANUAL = b"c1 consume q1 e1 --manual-ack\n"
+PINGS = b"p ping\n" * (10 * SHARE)
+MESSAGES = 10
+DELIVERY = re.compile(rb"c[12] ok (\d+) event=e1")
+WAYS = {"closes": socket.socket.close, "resets": reset}
+HIGH_WATER = 256 << 10
+CHOKED = 2 * HIGH_WATER + (1 << 20)  # bytes of replies, and its input is not processed
+
+
+def half_close(near: socket.socket) -> None:
+    near.shutdown(socket.SHUT_WR)
+
+
+class Stage(Turns):
+    """A consumer with unacked messages, which is about to close, and a publisher."""
+
+    def __init__(self, consume: bytes = MANUAL, limits: Limits | None = None) -> None:
+        super().__init__(limits)
+        self.broker.notice_closes = self.poller.notice_closes
+        self.published = 0
+        self.publisher, _ = self.by_tcp()
+        self.old, self.old_client = self.by_tcp()
+        self.say(self.old, consume)
+        self.publish()
+
+    def say(self, near: socket.socket, data: bytes) -> None:
+        """Send it, and let it be processed in the next turns, as far as that is their share."""
+        near.sendall(data)
+        self.turn()
+        self.turn()
+
+    def publish(self, data: bytes = b"d") -> None:
+        numbers = range(self.published, self.published + MESSAGES)
+        self.published += MESSAGES
+        self.say(self.publisher, b"".join(b"%d publish e1 %s\n" % (number, data) for number in numbers))
+
+    def consumer(self, rest: bytes = b"") -> tuple[socket.socket, Client]:
+        near, client = self.by_tcp()
+        self.say(near, b"c2 consume q1 e1%s\n" % rest)
+        return near, client
+
+    def until_gone(self) -> None:
+        self.until(lambda: self.old_client.gone)
+        self.turn()
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    stage.close()
+
+
+def read(near: socket.socket) -> bytes:
+    try:
+        return near.recv(1 << 20)
+    except BlockingIOError:
+        return b""
+
+
+def numbers_in(data: bytes) -> list[int]:
+    """Of the messages that were delivered."""
+    return [int(number) for number in DELIVERY.findall(data)]
+
+
+def got(near: socket.socket) -> list[int]:
+    """The numbers of the messages that have come."""
+    return numbers_in(read(near))
+
+
+# ---- The order
+
+
+@pytest.mark.parametrize("close", WAYS.values(), ids=WAYS)
+def test_a_successor_waits_for_what_returns(stage: Stage, close: Callable[[socket.socket], None]) -> None:
+    """Acks that were sent before the close count, however late they are processed."""
+    stage.old.sendall(PINGS + b"a ack c1 1\na ack c1 3\n")
+    close(stage.old)
+    new, _ = stage.consumer()
+    stage.publish()
+    assert stage.old_client.peer_closed and not stage.old_client.gone
+    assert len(stage.broker.queues[b"q1"].consumers) == 2
+    assert got(new) == []
+    assert stage.broker.queues[b"q1"].delivered == MESSAGES, "a closed connection gets no more"
+    stage.until_gone()
+    assert got(new) == [number for number in range(stage.published) if number not in (1, 3)]
+
+
+@pytest.mark.parametrize("close", WAYS.values(), ids=WAYS)
+def test_a_close_that_comes_after_the_look_at_sockets_counts(
+    stage: Stage, close: Callable[[socket.socket], None]
+) -> None:
+    """In one turn: the broker has seen which sockets are ready, then a peer closes, then its successor is read."""
+    new, _ = stage.by_tcp()
+    stage.old.sendall(PINGS)
+    stage.broker.listen(b"close", lambda _: close(stage.old))
+    new.sendall(b"m publish close now\nc2 consume q1 e1\n")
+    stage.publish()
+    assert stage.old_client.peer_closed and not stage.old_client.gone
+    assert got(new) == []
+    stage.until_gone()
+    assert got(new) == list(range(stage.published))
+
+
+def test_a_close_is_known_however_many_sockets_are_ready(stage: Stage) -> None:
+    """More of them than one look at sockets reports."""
+    others = [stage.pair()[0] for _ in range(300)]
+    stage.old.sendall(PINGS)
+    for other in others:
+        other.sendall(b"p ping\n" * (2 * SHARE))
+    new, _ = stage.by_tcp()
+    new.sendall(b"p ping\n" * SHARE + b"c2 consume q1 e1\n")
+    stage.turn()
+    stage.old.close()
+    stage.until(lambda: len(stage.broker.queues[b"q1"].consumers) == 2)
+    stage.publish()
+    stage.until_gone()
+    assert got(new) == list(range(stage.published))
+
+
+def test_the_last_request_may_be_to_delete_the_consumer(stage: Stage) -> None:
+    stage.old.sendall(PINGS + b"d delete_consumer c1\n" + PINGS)
+    stage.old.close()
+    new, _ = stage.consumer()
+    stage.publish()
+    assert got(new) == []
+    stage.until(lambda: len(stage.broker.queues[b"q1"].consumers) == 1)
+    stage.turn()
+    assert not stage.old_client.gone
+    assert got(new) == list(range(stage.published))
+
+
+def test_deliveries_with_auto_ack_that_never_left_return_in_order() -> None:
+    """Also when the closed connection has asked to delete its consumer: they would have been settled when they left."""
+    stage = Stage(b"c1 consume q1 e1\n")
+    received = got(stage.old)
+    while not stage.old_client.pending_size:
+        stage.publish(b"x" * 10_000)
+    stage.old.sendall(PINGS + b"d delete_consumer c1\n" + PINGS)
+    reset(stage.old)
+    left = stage.published - stage.broker.queues[b"q1"].unsettled
+    assert len(received) <= left < stage.published
+    new, _ = stage.consumer()
+    stage.publish()
+    assert got(new) == []
+    stage.until(lambda: len(stage.broker.queues[b"q1"].consumers) == 1)
+    assert not stage.old_client.gone
+    said = b""
+    while len(numbers := numbers_in(said)) < stage.published - left:
+        stage.turn()
+        said += read(new)
+    assert numbers == list(range(left, stage.published))
+    stage.close()
+
+
+def test_acks_count_though_replies_were_left_unread(stage: Stage) -> None:
+    """Its input is not processed while too many of its replies wait. After a reset nobody will read them."""
+    stage.broker.core.say(stage.old_client, b"x" * (8 * CHOKED) + b"\n")
+    stage.old.sendall(PINGS + b"a ack c1 1\n")
+    stage.turn()
+    assert stage.old_client.pending_size > CHOKED and stage.old_client.lines == 1
+    reset(stage.old)
+    new, _ = stage.consumer()
+    assert got(new) == []
+    stage.until_gone()
+    assert got(new) == [number for number in range(MESSAGES) if number != 1]
+
+
+# ---- Others go on
+
+
+def test_consumers_that_were_there_before_go_on(stage: Stage) -> None:
+    other, _ = stage.consumer()
+    stage.old.sendall(PINGS)
+    stage.old.close()
+    new, _ = stage.consumer()
+    stage.publish()
+    assert not stage.old_client.gone
+    assert got(other) == list(range(MESSAGES, 2 * MESSAGES))
+    assert got(new) == []
+
+
+def test_other_queues_go_on(stage: Stage) -> None:
+    stage.old.sendall(PINGS)
+    stage.old.close()
+    new, _ = stage.by_tcp()
+    stage.say(new, b"c2 consume q2 e1\n")
+    stage.publish()
+    assert not stage.old_client.gone
+    assert got(new) == list(range(MESSAGES, 2 * MESSAGES))
+
+
+def test_nobody_waits_when_nothing_returns(stage: Stage) -> None:
+    stage.say(stage.old, b"a ack c1 --all\n")
+    stage.old.sendall(PINGS)
+    stage.old.close()
+    new, _ = stage.consumer()
+    stage.publish()
+    assert not stage.old_client.gone
+    assert got(new) == list(range(MESSAGES, 2 * MESSAGES))
+
+
+def test_nobody_waits_for_one_that_stalls_after_its_close(stage: Stage) -> None:
+    stage.old.sendall(PINGS)
+    half_close(stage.old)
+    new, _ = stage.consumer()
+    stage.publish()
+    assert got(new) == []
+    stage.broker.core.say(stage.old_client, b"x" * (8 * CHOKED) + b"\n")
+    stage.until(lambda: got(new) != [])
+    assert not stage.old_client.gone and len(stage.broker.queues[b"q1"].consumers) == 2
+    assert stage.old_client.unheard
+
+
+def test_the_rate_limit_does_not_delay_what_returns() -> None:
+    stage = Stage(limits=Limits(max_rate=20))
+    stage.old.sendall(PINGS + b"a ack c1 1\n")
+    half_close(stage.old)
+    stage.turn()
+    assert stage.old_client.blocked and stage.old_client.peer_closed
+    new, _ = stage.consumer()
+    while stage.old_client.blocked:
+        stage.broker.tick()
+    stage.until_gone()
+    assert got(new) == [number for number in range(MESSAGES) if number != 1]
+    stage.close()
+
+
+def test_a_half_closed_consumer_leaves_though_replies_are_to_come(stage: Stage) -> None:
+    stage.broker.core.expect(stage.old_client, 1)
+    stage.say(stage.old, b"p ping last\n")
+    half_close(stage.old)
+    new, _ = stage.consumer()
+    stage.turn()
+    assert not stage.old_client.gone
+    assert got(new) == list(range(MESSAGES))
+    stage.broker.core.say(stage.old_client, b"the reply\n")
+    stage.broker.core.expect(stage.old_client, -1)
+    stage.until_gone()
+    assert stage.old.recv(1 << 20).endswith(b"p ok last\nthe reply\n")
+
+
+# ---- A running broker
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+def test_over_sockets(tls: bool, tmp_path: Path) -> None:
+    authority = Authority(tmp_path) if tls else None
+    flags = [f"--tls-cert={authority.issue()}"] if authority else []
+    context = authority.context() if authority else None
+    with running_broker(*flags) as broker, closing(Connection(broker.port, context)) as publisher:
+
+        def publish(numbers: range) -> None:
+            publisher.send(b"".join(b"%d publish e1 d\n" % number for number in numbers))
+            assert publisher.ask("p ping") == "p ok "
+
+        with closing(Connection(broker.port, context)) as old:
+            assert old.ask("c1 consume --confirm q1 e1 --manual-ack") == "c1 ok "
+            publish(range(1000))
+            new = Connection(broker.port, context)
+            old.send(b"p ping\n" * 20_000)
+        with closing(new):
+            assert new.ask("c2 consume --confirm q1 e1") == "c2 ok "
+            for start in range(1000, 3000, 100):
+                publish(range(start, start + 100))
+            assert [int(new.line().split()[2]) for _ in range(3000)] == list(range(3000))
