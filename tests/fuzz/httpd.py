@@ -4,7 +4,8 @@ An input is what a client sends, with \x02 where a piece ends; if it begins with
 `boss` and `limited` are known. The boss is logged in: `$session` stands for what the cookie holds, `$csrf` for what his
 page knows besides. What must hold: no request is answered with a 500, nothing is logged as an error, and nothing fails
 in the event loop; when the client has gone all that it asked for ends; who says no token changes nothing, by another's
-cookie neither; and who is not the boss takes nothing away, and sees no queue's name that it did not know.
+cookie neither; and who is not the boss takes nothing away, and sees no queue's name that it did not know. A first
+request whose head is malformed gets a 400 and ends the connection, whatever comes after it.
 """
 
 import asyncio
@@ -34,6 +35,9 @@ QUEUES = (b"q1", b"q/2", b"\xff", KEPT)
 STEPS = 60  # of the loop, in which what can be answered at once is
 SESSION, CSRF = b"$session", b"$csrf"
 STATUS = re.compile(rb"HTTP/1\.1 ([0-9]+) ")
+END_OF_HEAD = re.compile(rb"^\r?\n|\n\r?\n")
+BARE_LF_OR_FOLD = re.compile(rb"(?<!\r)\n|\n[ \t]")
+LENGTH_OF_BODY = re.compile(rb"^(content-length|transfer-encoding):", re.IGNORECASE | re.MULTILINE)
 SHORT, LONG = 0.2, 10.0  # seconds: for what a thread does; after which something hangs
 
 
@@ -146,6 +150,8 @@ class World:
             _, hang = await asyncio.wait(tasks, timeout=LONG)
             assert not hang, "a request goes on without its client"
         assert 500 not in wire.statuses
+        if malformed(data.replace(b"\x02", b"")):
+            assert wire.statuses == [400] and wire.is_closing(), "a malformed head does not end the connection"
         return bytes(wire.said)
 
     def prepare(self) -> None:
@@ -183,6 +189,13 @@ class World:
             if not tasks:
                 break
             await asyncio.sleep(0)
+
+
+def malformed(data: bytes) -> bool:
+    """Is the head of the first request complete, and may two parsers disagree on it?"""
+    end = END_OF_HEAD.search(data)
+    head = data[: end.end()] if end else b""
+    return bool(BARE_LF_OR_FOLD.search(head)) or len(LENGTH_OF_BODY.findall(head)) > 1
 
 
 worlds: dict[bool, World] = {}

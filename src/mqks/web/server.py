@@ -8,16 +8,19 @@ import logging
 import socket
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from mqks.broker import Broker
 from mqks.broker.client import origin
 from mqks.logs import Entry
 from mqks.web.api import Api
 from mqks.web.app import application
+from mqks.web.framing import StrictConnection
 from mqks.web.gate import Authority, Gate
 from mqks.web.guard import MET, SPARE, Guard, peer
 from mqks.web.inside import Door, Ended, Inside, Refused
@@ -40,6 +43,16 @@ class Connection(H11Protocol):
     """One of few, since they must not take the files that the broker's own clients need; and none for longer than its
     client does its part. uvicorn itself has a time only for those who are silent between two requests.
     """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, loop)
+        self.conn = StrictConnection(h11.SERVER)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
