@@ -75,6 +75,7 @@ class RunningBroker:
             raise AssertionError(f"mqksd did not stop within {PATIENCE} s of SIGTERM:\n{self.log}") from None
         self._reader.join(PATIENCE)
         assert self.process.returncode == 0, f"mqksd exited with {self.process.returncode}:\n{self.log}"
+        assert "--- Logging error ---" not in self.log, f"mqksd could not format a record:\n{self.log}"
 
     def _read(self) -> None:
         assert self.process.stderr is not None

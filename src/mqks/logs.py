@@ -7,10 +7,6 @@ begin a line or turn the direction of one. As JSON each one has a key of its own
 from those of another. Nothing is touched here: who shows lines, and where, is `mqks.cli.logs`' business.
 """
 
-import re
-
-QUOTED = re.compile(r"\{(\w+)!a\}")
-
 
 def printable(text: str) -> str:
     """Nothing in it begins a line, turns the direction of one or reaches a terminal."""
@@ -31,7 +27,3 @@ class Entry:
 
     def __str__(self) -> str:
         return printable(self.template.format(**self.fields))
-
-    def without_quotes(self) -> str:
-        """The text for who shows the fields beside it: what clients said may be long, and is only named."""
-        return QUOTED.sub(r"{{\1}}", self.template).format(**self.fields)

@@ -56,7 +56,7 @@ class JsonFormatter(ShortTraces):
             "time": time_of(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": entry.without_quotes() if entry else record.getMessage(),
+            "message": record.getMessage(),
         }
         if entry:
             told |= entry.fields
