@@ -269,7 +269,7 @@ def listed(options: Iterable[Option]) -> str:
 
 WHAT = {SourceOptions: "the mqks source", SinkOptions: "the mqks sink"}
 OPTIONS = {what: options_of(group) for group, what in WHAT.items()}
-OF_SPARK: dict[type, set[str]] = {  # what Spark puts among the options, in small letters
+OF_SPARK: dict[type, set[str]] = {  # Spark's own options, which it passes on too; in lower case
     SourceOptions: set(),
-    SinkOptions: {"checkpointlocation"},
+    SinkOptions: {"checkpointlocation", "queryname"},
 }

@@ -143,6 +143,7 @@ def test_sink() -> None:
         "rate": "2.5",
         "retryFor": "1",
         "checkpointLocation": "c",
+        "queryName": "q",
     }
     assert SinkOptions.parse(given) == SinkOptions("mqks://h:1", "s1", False, 2.5, 1.0)
     for name, text in {"rate": "0", "scope": "two words", "once": "twice", "path": "d", "topic": "t"}.items():

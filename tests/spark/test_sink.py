@@ -104,7 +104,7 @@ def test_streams(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     def write_batch(batch: DataFrame, _: int) -> None:
         write(batch, broker)
 
-    direct = rows.writeStream.format("mqks").option("url", broker.url)
+    direct = rows.writeStream.format("mqks").option("url", broker.url).queryName("direct").outputMode("append")
     queries = [
         writer.option("checkpointLocation", str(tmp_path / f"checkpoint{number}")).trigger(availableNow=True).start()
         for number, writer in enumerate((direct, rows.writeStream.foreachBatch(write_batch)))
