@@ -120,8 +120,12 @@ def test_a_token_that_others_could_read_is_warned_of(token: str, tmp_path: Path,
 def test_one_who_may_rebind_but_not_see(token: str, tmp_path: Path, cli: Cli) -> None:
     assert token
     with testing.broker(auth_file=tmp_path / "auth.toml") as broker:
-        said = cli("rebind", "q", "--url", broker.url, "--token-file", str(tmp_path / "token.txt"))
-    assert said.out == "q is rebound; this token may not see to what\n", said.err
+        access = ["--url", broker.url, "--token-file", str(tmp_path / "token.txt")]
+        said = cli("rebind", "q", *access)
+        assert said.out == "q is rebound; this token may not see to what\n", said.err
+        for _ in range(2):
+            said = cli("delete-queue", "q", *access)
+            assert said.out == "q is deleted, if it was there; this token may not see that\n", said.err
 
 
 @pytest.mark.parametrize("command", [["sub", "q1"], ["tail", "--from=earliest"]], ids=lambda words: words[0])

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from mqks.cli.command import show_duration
-from mqks.cli.mqks import COMMANDS
+from mqks.cli.mqks import COMMANDS, SYNONYMS
 from tests.cli.conftest import Cli
 from tests.cli.running import ended, started
 from tests.cli.test_page import commands
@@ -46,6 +46,13 @@ def test_version_and_what_is_no_command(cli: Cli) -> None:
     for arguments, advice in (
         (["pubb"], "did you mean pub?"),
         (["journal", "ver\x1bify"], "did you mean verify?"),
+        (["publish", "e1", "d1"], "did you mean pub?"),
+        (["subscirbe"], "did you mean sub?"),
+        (["consume"], "did you mean sub?"),
+        (["list"], "did you mean queues?"),
+        (["delete_queue"], "did you mean delete-queue?"),
+        (["salvage"], "did you mean journal salvage?"),
+        (["token", "create"], "did you mean new?"),
         (["--urls=x"], "remove it, or see mqks --help for all there are"),
         (["token", "--urls=x"], "remove it, or see mqks token --help for all there are"),
     ):
@@ -53,6 +60,13 @@ def test_version_and_what_is_no_command(cli: Cli) -> None:
         assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
         assert said.err.startswith("mqks: unknown command '") and said.err.endswith(f"'; {advice}\n")
         assert "\x1b" not in said.err
+
+
+def test_synonyms_are_no_commands_and_stand_for_one() -> None:
+    for path, synonyms in SYNONYMS.items():
+        below = {" ".join(words) for words in ALL} | {words[0] for words in ALL}
+        assert not {f"{path} {word}".removeprefix("mqks ") for word in synonyms} & below
+        assert {f"{path} {word}".removeprefix("mqks ") for word in synonyms.values()} <= below
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,14 @@ def test_delete_queue(cli: Cli, wire: Connection) -> None:
     assert wire.ask("r1 rebind q1 e1 --confirm") == "r1 ok "
     assert cli("delete-queue", "--when-unused", "q1", "--json").json == {"queue": "q1", "when_unused": True}
     assert wire.ask("ev1 _eval len(state.queues)") == "ev1 ok 0"
-    assert cli("delete-queue", "q1").code == 0  # what was asked for holds
+
+
+@pytest.mark.parametrize("flags", [[], ["--when-unused=5"], ["--json"]])
+def test_there_is_no_queue_to_delete(cli: Cli, wire: Connection, flags: list[str]) -> None:
+    assert wire.ask("r1 rebind q1 e1 --confirm") == "r1 ok "
+    said = cli("delete-queue", "q2", *flags)
+    assert (said.code, said.out, said.err) == (1, "", "mqks: there is no queue q2\n")
+    assert wire.ask("ev1 _eval sorted(state.queues)") == "ev1 ok ['q1']"
 
 
 @pytest.mark.usefixtures("broker")

@@ -57,11 +57,13 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def refuse(what: str, name: str, known: Iterable[str], path: str) -> NoReturn:
+def refuse(
+    what: str, name: str, known: Iterable[str], path: str, synonyms: Mapping[str, str] | None = None
+) -> NoReturn:
     """A word that is not known here, as mqksd does it."""
     from mqks.server.config import unknown
 
-    complain(unknown(what, name, known, path))
+    complain(unknown(what, name, known, path, synonyms))
     sys.exit(2)
 
 

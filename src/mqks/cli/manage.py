@@ -3,6 +3,7 @@
 import statistics
 import time
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
 
 from mqks.cli.command import (
     Command,
@@ -18,6 +19,9 @@ from mqks.cli.command import (
 )
 from mqks.cli.connection import add_url, broker
 from mqks.cli.output import as_json, complain, counted, in_utf8, visible
+
+if TYPE_CHECKING:
+    from mqks.client.blocking import Client
 
 # ── rebind ──
 
@@ -37,18 +41,25 @@ def add_rebind(parser: ArgumentParser) -> None:
     add_json(parser)
 
 
-def rebind(args: Namespace) -> int:
+def queues_of(mq: "Client") -> dict[str, Any] | None:
+    """By name, as `stats` has them; None for a token that may not see them."""
     from mqks.client.errors import Refused
 
+    try:
+        queues: dict[str, Any] = mq.stats()["queues"]
+    except Refused:
+        return None
+    return queues
+
+
+def rebind(args: Namespace) -> int:
     changes, limits = {"remove": args.remove, "remove_mask": args.remove_mask, "add": args.add}, limits_of(args)
     note_masks([*args.events, *args.remove, *args.add])
     events = args.events if args.events or not (any(changes.values()) or limits) else None
     with broker(args) as mq:
         mq.rebind(args.queue, events, **changes, **limits)
-        try:
-            now = mq.stats()["queues"].get(in_utf8(args.queue), {}).get("events", [])
-        except Refused:  # to a token that may rebind, but not see
-            now = None
+        queues = queues_of(mq)
+    now = None if queues is None else queues.get(in_utf8(args.queue), {}).get("events", [])
     if args.json:
         print(as_json({"queue": in_utf8(args.queue), "events": now}))
     elif now is None:
@@ -71,11 +82,16 @@ def add_delete(parser: ArgumentParser) -> None:
 
 def delete(args: Namespace) -> int:
     with broker(args) as mq:
+        queues = queues_of(mq)  # the broker says `ok` to the deletion of a queue that is not there
+        if queues is not None and in_utf8(args.queue) not in queues:
+            complain(f"there is no queue {visible(args.queue)}")
+            return 1
         mq.delete_queue(args.queue, when_unused=args.when_unused)
     if args.json:
         print(as_json({"queue": in_utf8(args.queue), "when_unused": args.when_unused}))
     elif args.when_unused is False:
-        print(f"{visible(args.queue)} is deleted")
+        unseen = "" if queues is not None else ", if it was there; this token may not see that"
+        print(f"{visible(args.queue)} is deleted{unseen}")
     else:
         wait = "" if args.when_unused is True else f" for {args.when_unused:g} s"
         print(f"{visible(args.queue)} goes when it has no consumer{wait}")

@@ -55,6 +55,23 @@ COMMANDS: Table = {
     ),
 }
 
+# Words that other tools and the protocol use, by the command after which they stand, and what they are here.
+SYNONYMS = {
+    "mqks": {
+        "publish": "pub", "send": "pub", "produce": "pub",
+        "subscribe": "sub", "consume": "sub", "recv": "sub", "receive": "sub", "read": "sub",
+        "follow": "tail", "watch": "tail", "replay": "history",
+        "list": "queues", "ls": "queues", "list-queues": "queues",
+        "monitor": "top", "status": "stats", "info": "stats",
+        "bind": "rebind", "unbind": "rebind",
+        "delete": "delete-queue", "delete_queue": "delete-queue", "remove": "delete-queue", "rm": "delete-queue",
+        "auth": "token", "check": "doctor", "start": "up", "serve": "up", "run": "up",
+        "verify": "journal verify", "salvage": "journal salvage", "archive": "pipeline archive", "sql": "pipeline sql",
+    },
+    "mqks token": {"create": "new", "add": "new", "ls": "list", "delete": "revoke", "remove": "revoke", "rm": "revoke"},
+    "mqks journal": {"read": "cat", "show": "cat", "check": "verify", "repair": "salvage", "stats": "info"},
+}  # fmt: skip
+
 ABOUT = "Talk to a broker, and look after its journal."
 NOTES = "More: `mqks COMMAND --help`, docs/CLI.md. Broker: --url, $MQKS_URL or this host."
 
@@ -88,7 +105,7 @@ def find(words: list[str]) -> tuple[str, Command]:
             print(f"mqks {__version__}")
             sys.exit(0)
         if words[0] not in table:
-            refuse("command", words[0].partition("=")[0], table, path)
+            refuse("command", words[0].partition("=")[0], table, path, SYNONYMS.get(path))
         path, entry = f"{path} {words[0]}", table[words.pop(0)]
     words[:0] = early
     return path, entry

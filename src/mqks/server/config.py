@@ -378,9 +378,13 @@ OF_OTHERS = {
 # ---- The places that options come from
 
 
-def unknown(what: str, name: str, known: Iterable[str], program: str = "mqksd") -> ConfigError:
-    near = difflib.get_close_matches(name, known, 1, cutoff=0.8)
-    advice = f"did you mean {near[0]}?" if near else f"remove it, or see {program} --help for all there are"
+def unknown(
+    what: str, name: str, known: Iterable[str], program: str = "mqksd", synonyms: Mapping[str, str] | None = None
+) -> ConfigError:
+    """Advises the known name that is nearest; a synonym stands for the known name that it maps to."""
+    meant = {each: each for each in known} | dict(synonyms or {})
+    near = difflib.get_close_matches(name, meant, 1, cutoff=0.8)
+    advice = f"did you mean {meant[near[0]]}?" if near else f"remove it, or see {program} --help for all there are"
     return ConfigError(f"unknown {what} {name!r}; {advice}")
 
 
