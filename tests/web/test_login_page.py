@@ -194,7 +194,7 @@ def test_a_token_without_anything(broker: mqks.testing.Broker, pages: Pages) -> 
     page = pages.open(broker.http_url)
     log_in(page, "nothing")
     assert views(page) == []
-    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing here is for this token.")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing here is for this token")
 
 
 @pytest.mark.parametrize("name", ["all", "worker"])

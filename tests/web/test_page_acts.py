@@ -295,11 +295,21 @@ def test_a_question_does_not_outlive_its_view(broker: mqks.testing.Broker, mq: m
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-@pytest.mark.parametrize("place", ["constructor", "__proto__", "queue", "queue/", "nowhere"])
-def test_no_such_view(place: str, broker: mqks.testing.Broker, pages: Pages) -> None:
-    page = pages.open(at(broker, f"#/{place}"))
-    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+def test_no_such_view(broker: mqks.testing.Broker, pages: Pages) -> None:
+    page = pages.open(at(broker, "#/nowhere"))
+    heading = page.get_by_role("heading", level=1)
+    for place in ("constructor", "__proto__", "queue", "queue/", "tail/x", "Tail", "<b>", "nowhere"):
+        page.evaluate("hash => location.hash = hash", f"#/{place}")
+        expect(page.locator("main code")).to_have_text(f"#/{place}".replace("<b>", "%3Cb%3E"))
+        expect(heading).to_have_text("No such page")
+        assert page.title().endswith("No such page · MQKS")
+        expect(page.locator("[aria-current]")).to_have_count(0)
     expect(page.locator("#about")).to_contain_text("up")
+    keep(page, "no-such-page")
+    page.get_by_role("link", name="Start page").click()
+    expect(heading).to_have_text("Overview")
+    page.evaluate("location.hash = '#/tail/'")
+    expect(heading).to_contain_text("Tail")
 
 
 # ── when the broker goes and comes ──

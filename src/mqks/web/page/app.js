@@ -26,12 +26,12 @@ let shown = null;
 function route() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [word, ...parts] = path.split("/");
-  const known = Object.hasOwn(VIEWS, word) && (word !== "queue" || parts[0]) ? word : "";
-  const name = [known, "", ...Object.keys(NEEDS)].find(permitted);
+  const exists = Object.hasOwn(VIEWS, word) && (word === "queue") === Boolean(parts[0]);
+  const name = exists ? [word, "", ...Object.keys(NEEDS)].find(permitted) : "missing";
   const first = shown === null;
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close(); // it belongs to what is left now
   shown?.close?.();
-  shown = (VIEWS[name] ?? nothing)(parts, new URLSearchParams(query));
+  shown = (VIEWS[name] ?? (exists ? nothing : missing))(parts, new URLSearchParams(query));
   main.replaceChildren(shown.node);
   document.body.dataset.view = name === "queues" ? "" : name;
   for (const link of [...$("views").children, $("durability")])
@@ -44,11 +44,13 @@ function route() {
   shown.node.querySelector("h1").focus({ preventScroll: true });
 }
 
-const nothing = () => ({
-  title: "Nothing",
-  node: h("div", { class: "view" }, h("h1", { tabindex: -1 }, "Nothing here is for this token.")),
+const plain = (title, ...words) => ({
+  title,
+  node: h("div", { class: "view" }, h("h1", { tabindex: -1 }, title), h("p", {}, ...words)),
   update() {},
 });
+const nothing = () => plain("Nothing here is for this token");
+const missing = () => plain("No such page", h("code", {}, location.hash), " is not here. ", h("a", { href: "#/" }, "Start page"));
 
 function toQueues() {
   const heading = $("queues-heading");
@@ -85,7 +87,7 @@ function health({ level, sentence, phrases }) {
     };
     return { node: h("span", {}, link, " "), update };
   });
-  // Read aloud when another thing is wrong or right, not when a figure in it is another.
+  // Read aloud when something else is wrong, not when a figure changes.
   const gist = list.map((phrase) => `${phrase.kind} ${phrase.link} ${phrase.level}`).join();
   if (said && said !== gist) text($("news"), sentence);
   said = gist;

@@ -5,8 +5,8 @@ import { figures, h, text } from "./dom.js";
 import { bytes, count, hasControls, instant, pretty } from "./format.js";
 
 /**
- * As one would type it into nc. Null if nobody can: to a terminal a control character is a key, and what comes after a
- * carriage return would be a request of its own. The broker sees to that; so do we, since much hangs on it.
+ * As typed into nc. Null if it has control characters: to a terminal they are keys, and what follows a carriage return
+ * is another request. The broker checks it too.
  */
 const line = ({ nc }) => (nc == null || hasControls(nc) ? null : nc);
 
@@ -16,7 +16,7 @@ const copied = ({ data }) =>
     ? JSON.stringify(data).replace(/[\x7f-\x9f]/g, (one) => `\\u00${one.charCodeAt(0).toString(16)}`)
     : data;
 
-/** Into the clipboard, also where browsers have none to offer: over plain HTTP from another host. */
+/** To the clipboard, also over plain HTTP, where browsers offer none. */
 async function copy(words) {
   if (navigator.clipboard) return navigator.clipboard.writeText(words);
   const area = h("textarea", { class: "unseen" }, words);
