@@ -2,6 +2,7 @@
 
 import sys
 from datetime import UTC, datetime, timedelta
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,51 @@ def test_one_line_needs_no_legend_and_begins_at_zero() -> None:
     assert axes.get_ylabel() == "n"
     assert axes.get_ylim()[0] == 0
     assert list(axes.lines[0].get_xdata()) == times(5)
+
+
+def pieces(line: Any) -> list[list[float]]:
+    """The values of a line, in the pieces that it is drawn in."""
+    found: list[list[float]] = [[]]
+    for value in line.get_ydata():
+        if isnan(value):
+            found.append([])
+        else:
+            found[-1].append(value)
+    return found
+
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "drawn_as"),
+    [
+        ([0 * MINUTE, 1 * MINUTE, 2 * MINUTE, 9 * MINUTE, 10 * MINUTE], [3, 2]),
+        ([0 * MINUTE, 2 * MINUTE, 4 * MINUTE, 5 * MINUTE], [1, 1, 2]),
+        ([0 * MINUTE, 7 * MINUTE, 9 * MINUTE], [1, 1, 1]),
+        ([0 * MINUTE, 10 * MINUTE, 20 * MINUTE, 40 * MINUTE], [3, 1]),
+        ([0 * DAY, 1 * DAY, 2 * DAY - HOUR, 3 * DAY - HOUR, 5 * DAY - HOUR], [4, 1]),
+        ([0 * DAY, 31 * DAY, 59 * DAY, 90 * DAY, 151 * DAY], [4, 1]),
+        ([0 * MINUTE, 1.234567 * MINUTE, 1.234568 * MINUTE, 99 * MINUTE], [4]),
+        ([0 * MINUTE], [1]),
+    ],
+    ids=["minutes", "every other minute", "few minutes", "windows", "days", "months", "messages", "one"],
+)
+def test_a_line_ends_where_rows_are_missing(steps: list[timedelta], drawn_as: list[int]) -> None:
+    axes, _ = drawn(Rows(["t", "n"], ["time", "number"], [[TIME + step, 1.0] for step in steps]))
+    assert [len(piece) for piece in pieces(axes.lines[0])] == drawn_as
+
+
+def test_a_line_ends_also_where_only_its_own_rows_are_missing_or_null() -> None:
+    values = [[at, "all", 1.0] for at in times(100)]
+    values += [[at, "some", value] for at, value in zip(times(4), [2.0, None, 3.0, 4.0], strict=True)]
+    values += [[times(100)[70], "all", None]]
+    values = [row for row in values if row != [times(100)[50], "all", 1.0] and row != [times(100)[52], "all", 1.0]]
+    axes, _ = drawn(Rows(["t", "name", "n"], ["time", "name", "number"], values))
+    every, some = axes.lines
+    assert [len(piece) for piece in pieces(every)] == [50, 1, 47]
+    assert [every.get_xdata()[at] for at in every.get_markevery()] == [times(100)[51]], "a point alone has a dot"
+    assert pieces(some) == [[2.0], [3.0, 4.0]]
 
 
 def test_a_name_makes_a_line_for_each_of_the_largest() -> None:

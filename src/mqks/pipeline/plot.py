@@ -1,6 +1,6 @@
 """The rows of a DataFrame as a picture, of the kind that their columns suggest. It writes one file.
 
-    a time and numbers             lines
+    a time and numbers             lines, broken where rows are missing
     a time, a name and a number    a line for each name
     a name and numbers             bars, the longest on top
     one number                     a histogram
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +31,10 @@ INSTALL = "plots need matplotlib: pip install 'mqks[plot]'"
 MOST_ROWS = 200_000
 MOST_BARS = 40
 MOST_LINES = 10
+MOST_MARKED = 60  # points of a line, each with a dot
 BINS = 60
+MICROSECOND = timedelta(microseconds=1)
+ALMOST_A_DAY = timedelta(hours=20)  # a day in which clocks are changed is shorter
 AROUND_ONE = timedelta(minutes=30)
 SIZE = (11.0, 6.0)  # inches, of 120 dots
 DOTS = 120
@@ -38,6 +43,7 @@ COLOURS = (
     "#2f6fde", "#e8743b", "#19a979", "#945ecf", "#d1435b",
     "#13a4b4", "#a67c00", "#6c8893", "#ee6868", "#2f6497",
 )  # fmt: skip
+Point = tuple[datetime, float]
 KINDS = {"timestamp": "time", "timestamp_ntz": "time", "date": "time", "string": "name", "boolean": "name"}
 
 
@@ -165,11 +171,19 @@ def draw_lines(axes: Any, rows: Rows) -> str:
         series, note = by_name(rows, time, names[0], numbers[0])
     else:
         series = {rows.columns[one]: [(row[time], row[one]) for row in rows.values] for one in numbers}
+    longest = longest_step({row[time] for row in rows.values if row[time] is not None})
     for name, points in series.items():
         known = sorted((at, value) for at, value in points if at is not None and value is not None)
-        marker = "o" if len(known) <= 60 else None
-        xs, ys = ([point[side] for point in known] for side in (0, 1))
-        axes.plot(xs, ys, label=mathless(shorten(name)), linewidth=1.8, marker=marker, markersize=3.5)
+        line: list[Point] = []
+        marked: list[int] = []
+        for piece in unbroken(known, longest):
+            if line:
+                line.append((line[-1][0], float("nan")))  # which ends it
+            if len(piece) == 1 or len(known) <= MOST_MARKED:
+                marked += range(len(line), len(line) + len(piece))
+            line += piece
+        xs, ys = ([point[side] for point in line] for side in (0, 1))
+        axes.plot(xs, ys, label=mathless(shorten(name)), linewidth=1.8, marker="o", markevery=marked, markersize=3.5)
     if len({at for points in series.values() for at, _ in points}) == 1:
         (at, _), *_ = next(iter(series.values()))
         axes.set_xlim(at - AROUND_ONE, at + AROUND_ONE)  # else years
@@ -185,6 +199,30 @@ def draw_lines(axes: Any, rows: Rows) -> str:
     else:
         axes.set_ylabel(mathless(shorten(rows.columns[numbers[0]])), color=INK)
     return f"{note}times in UTC"
+
+
+def longest_step(times: Iterable[datetime]) -> timedelta | None:
+    """How far two neighbours of a line may be apart; None for times that have no step, such as those of messages.
+
+    Seconds, minutes and hours have the step that divides all distances. Days and longer units vary in length, so the
+    smallest distance counts.
+    """
+    steps = {(after - before) // MICROSECOND for before, after in pairwise(sorted(times))}
+    if not steps:
+        return None
+    step = (min(steps) if min(steps) * MICROSECOND >= ALMOST_A_DAY else gcd(*steps)) * MICROSECOND
+    return step * 1.5 if step >= timedelta(seconds=1) else None
+
+
+def unbroken(points: Sequence[Point], longest: timedelta | None) -> list[list[Point]]:
+    """The points in pieces: a piece ends where the next one is too far away."""
+    pieces: list[list[Point]] = []
+    for point in points:
+        if pieces and (longest is None or point[0] - pieces[-1][-1][0] <= longest):
+            pieces[-1].append(point)
+        else:
+            pieces.append([point])
+    return pieces
 
 
 def by_name(rows: Rows, time: int, name: int, number: int) -> tuple[dict[str, list[tuple[Any, Any]]], str]:
