@@ -1,5 +1,6 @@
 """Fixtures of several test files: brokers that run for the whole session, and those on a folder that outlives them."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -13,6 +14,9 @@ from tests.running import Connection, RunningBroker, running_broker
 Brokers = Callable[..., RunningBroker]
 Start = Callable[..., RunningBroker]
 Connect = Callable[[RunningBroker], Connection]
+
+# Background jobs of a shell inherit SIGINT as ignored, and would pass it on so to each process that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A slow machine is not a failure, and a failure says how to repeat it.
 settings.register_profile("mqks", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])

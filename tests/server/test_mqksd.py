@@ -16,6 +16,7 @@ import pytest
 
 from mqks.cli.mqksd import explain
 from mqks.server.config import OPTIONS, Config
+from tests.running import launch
 
 MQKSD = Path(sysconfig.get_path("scripts")) / "mqksd"
 LISTENING = re.compile(
@@ -107,6 +108,22 @@ def test_runs_without_flags_in_an_empty_folder_until_stopped(start: Start, stop:
         mqksd.process.send_signal(stop)
         assert mqksd.result()[0] == 0
         assert read_all(client) == b""
+
+
+def test_as_a_background_job_it_is_not_for_ctrl_c(tmp_path: Path) -> None:
+    """A shell without job control starts it with SIGINT ignored."""
+    broker = launch("--memory", folder=tmp_path, prefix=("sh", "-c", "trap '' INT; exec \"$@\"", "sh"))
+    try:
+        broker.wait_until_it_listens()
+        with connect(broker.port) as client:
+            assert ask(client, b"p1 ping hello\n") == b"p1 ok hello\n"
+            status = Path(f"/proc/{broker.process.pid}/status").read_text()
+            ignored = re.search(r"^SigIgn:\s*([0-9a-f]+)$", status, re.MULTILINE)
+            assert ignored and int(ignored[1], 16) & 1 << signal.SIGINT - 1
+            broker.process.send_signal(signal.SIGINT)
+            assert ask(client, b"p2 ping hello\n") == b"p2 ok hello\n"
+    finally:
+        broker.stop()
 
 
 @pytest.mark.parametrize(

@@ -134,12 +134,13 @@ def spark_for(args: Namespace) -> Iterator[SparkSession]:
 
     bar = Bar(sys.stderr)
     bar.say("starting Spark …")
+    by_sigint = signal.getsignal(signal.SIGINT)
     with plainly(), ended_with_us():
         try:
             spark = session(args.master, **dict(args.conf))
         finally:
             bar.end()
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # pyspark's own talks to Spark amid another talk
+        signal.signal(signal.SIGINT, by_sigint)  # pyspark's own talks to Spark amid another talk
         try:
             yield spark
         finally:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from mqks.cli.command import Command, add_conf
 from mqks.cli.connection import address
 from mqks.cli.output import complain
+from mqks.signals import stop_signals
 
 if TYPE_CHECKING:
     from mqks.server.config import Config
@@ -145,7 +146,7 @@ class Children:
     def __enter__(self) -> Children:
         self._running: list[subprocess.Popen[bytes]] = []
         self._signals = 0
-        self._before = {number: signal.signal(number, self._heed) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {number: signal.signal(number, self._heed) for number in stop_signals()}
         self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._pass_on)
         return self
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TextIO
 from mqks.pipeline import process
 from mqks.pipeline.errors import PipelineError
 from mqks.pipeline.progress import Lines, Meter, Publishing, Tail
+from mqks.signals import stop_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -258,7 +259,7 @@ class Teller(threading.Thread):
 
 @contextmanager
 def taking_signals(stopping: threading.Event) -> Iterator[None]:
-    """SIGINT and SIGTERM set the event; whoever took them before gets them back."""
+    """The signals to stop set the event; whoever took them before gets them back."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -267,7 +268,7 @@ def taking_signals(stopping: threading.Event) -> Iterator[None]:
         process.hush()  # it tells of each thing that is interrupted
         stopping.set()
 
-    taken = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
+    taken = {one: signal.signal(one, stop) for one in stop_signals()}
     try:
         yield
     finally:

@@ -25,6 +25,7 @@ from mqks.server.config import Config
 from mqks.server.systemd import Systemd
 from mqks.server.tcp import TcpServer, bind
 from mqks.server.tls import Tls
+from mqks.signals import stop_signals
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class HttpError(OSError):
 
 
 def serve(config: Config, systemd: Systemd) -> int:
-    """Run until SIGTERM or SIGINT, or until the disk fails; answers the exit code."""
+    """Run until a signal to stop, or until the disk fails; answers the exit code."""
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which else ends it while it recovers
     if systemd.sockets("http") and not config.http:
@@ -211,7 +212,7 @@ def _status(broker: Broker, listening: str) -> str:
 def _heed_signals(early: list[int], _: TcpServer, stop: Callable[[], None], reload: Reload) -> None:
     """A SIGHUP that came before is heeded now: some files had been read by then."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, reload)
     if early:
