@@ -22,14 +22,13 @@ from mqks.client.errors import ConnectionLost, Refused
 from mqks.client.liveness import is_held_back
 from mqks.client.reaching import connected
 from mqks.client.sealed import NOT_NOW
+from mqks.client.wire import Ids
 from pyspark_mqks.lines import Block
 from pyspark_mqks.reaching import Patience
 
 WINDOW = 4 << 20  # bytes that may wait for their oks: some fsyncs of a broker that takes 100 MB/s
 CHUNK = 256 << 10  # bytes read at a time
 SILENCE = 30.0  # seconds without an ok after which a broker counts as gone, unless it tells that it has no room
-HELLO = b"sink stats\n"
-ANSWER, NOT_TOLD = b"sink ok ", b"sink error "
 NEVER = float("inf")
 
 
@@ -100,7 +99,7 @@ class Publisher:
     # ── the connection ──
 
     def _connect(self) -> None:
-        made = connected(self._address, self._access)
+        made = connected(self._address, self._access, within=self._patience.within)
         try:
             self.max_line = _greet(made)
             made.setblocking(False)
@@ -223,18 +222,20 @@ def _find(block: Block, id: bytes) -> bytes:
 
 def _greet(connection: socket.socket) -> int:
     """See that it is a broker, and one that takes us; answers how long a line may be, as far as we know."""
-    connection.sendall(HELLO)
+    id = Ids()().encode()
+    connection.sendall(b"%s stats\n" % id)
     answer = b""
     while not answer.endswith(b"\n"):
         data = connection.recv(CHUNK)
         if not data:
             raise ConnectionResetError("the broker closed the connection")
         answer += data
-    if answer.startswith(NOT_TOLD):  # to a token that may publish, but not see stats
+    if answer.startswith(b"%s error " % id):  # to a token that may publish, but not see stats
         return sys.maxsize
-    if not answer.startswith(ANSWER):
+    told = b"%s ok " % id
+    if not answer.startswith(told):
         shown = answer[:100].decode(errors="replace").strip()
         raise ConnectionRefusedError(f"it does not let us in, but answers {shown!r}")
     with contextlib.suppress(ValueError, KeyError, TypeError):
-        return int(json.loads(answer.removeprefix(ANSWER))["max_line"])
+        return int(json.loads(answer.removeprefix(told))["max_line"])
     raise ConnectionRefusedError("it does not answer as a broker does")

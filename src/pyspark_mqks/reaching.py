@@ -5,7 +5,8 @@ import time
 
 from mqks.client.address import Address
 from mqks.client.errors import ConnectionLost, TlsFailed
-from mqks.client.options import unreachable
+from mqks.client.hello import ANSWER_SECONDS
+from mqks.client.options import SHORTEST_TRY, unreachable
 
 log = logging.getLogger("mqks.spark")
 
@@ -20,6 +21,14 @@ class Patience:
         self._seconds = seconds
         self._since: float | None = None  # the first failure, if nothing has worked since
         self._pauses = iter(PAUSES)
+
+    @property
+    def within(self) -> float | None:
+        """Seconds for the next try, if less is left than a try has by default."""
+        if self._since is None:
+            return None
+        left = self._since + self._seconds - time.monotonic()
+        return max(left, SHORTEST_TRY) if left < ANSWER_SECONDS else None
 
     def wait(self, error: OSError) -> None:
         """After a failure, before the next attempt; raises ConnectionLost when it has been long enough, or when trying

@@ -193,7 +193,7 @@ class Remote(Journal):
         while at < stop and empty < ENOUGH_EMPTY_ANSWERS:
             before, until = at, min(stop, at + reach)
             try:
-                with connected(self._address, self._access) as connection:
+                with connected(self._address, self._access, within=patience.within) as connection:
                     connection.settimeout(SILENCE_SECONDS)
                     fed = _fed(columns, Answer(connection, at, f"--raw --to={until}"), at, until)
                     for come in fed:
@@ -268,7 +268,7 @@ class Remote(Journal):
             kept = self._connection is not None
             try:
                 if self._connection is None:
-                    self._connection = connected(self._address, self._access)
+                    self._connection = connected(self._address, self._access, within=patience.within)
                     self._connection.settimeout(SILENCE_SECONDS)
                 answer = Answer(self._connection, start, options)
                 found = read(answer)

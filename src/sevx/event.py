@@ -53,7 +53,8 @@ class Event:
         return int(found[1]) if (found := _RETRY.match(self.json)) else 0
 
     def ack(self, wait: bool = False) -> bool:
-        """It was processed. False: the connection it came over is gone, and it will come again."""
+        """It was processed. False: it was settled before, or the connection it came over is gone, and it will come
+        again."""
         return self._settle("ack", self._message, wait)
 
     def ack_all(self, wait: bool = False) -> bool:

@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from mqks.client.access import ENVIRONMENT, Access
 from mqks.client.address import find_address
 from mqks.client.errors import AuthRefused
-from mqks.client.hello import LONGEST, Hello, TurnedAway
+from mqks.client.hello import LONGEST, Hello, NotABroker, TurnedAway
 from mqks.client.options import Options
 
 TOKEN = "worker.c2VjcmV0"
@@ -101,16 +102,25 @@ def test_a_token_that_others_could_read_is_warned_of(url: str, warned: bool, cap
 # ── the first words ──
 
 
-def test_who_has_no_token_pings() -> None:
-    assert Hello(Access()).line == b"hello ping\n"
-    assert Hello(Access(TOKEN)).line == b"hello auth worker.c2VjcmV0\n"
+def said_to(hello: Hello, answer: bytes) -> bytes:
+    """The answer with the id of the request."""
+    return answer.replace(b"{id}", hello.line.split()[0])
+
+
+def test_the_first_request_has_a_new_dtid_and_data() -> None:
+    """As the original server wants it: three words."""
+    assert re.fullmatch(rb"[0-9]{20}[0-9a-zA-Z]{4} ping hello\n", Hello(Access()).line)
+    assert re.fullmatch(rb"[0-9]{20}[0-9a-zA-Z]{4} auth worker\.c2VjcmV0\n", Hello(Access(TOKEN)).line)
+    assert Hello(Access()).line != Hello(Access()).line
 
 
 def test_an_answer_comes_in_any_pieces() -> None:
-    answer = b"hello ok \nmore"
-    assert Hello(Access(TOKEN)).heard(answer) == b"more"
+    hello = Hello(Access(TOKEN))
+    answer = said_to(hello, b"{id} ok hello\nmore")
+    assert hello.heard(answer) == b"more"
     for cut in range(1, answer.index(b"\n") + 1):
         hello = Hello(Access(TOKEN))
+        answer = said_to(hello, b"{id} ok hello\nmore")
         assert hello.heard(answer[:cut]) is None
         assert hello.heard(answer[cut:]) == b"more"
 
@@ -118,22 +128,25 @@ def test_an_answer_comes_in_any_pieces() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "why"),
     [
-        (b"hello error e1\n", AuthRefused, "worker.….*error e1; its log says why"),
+        (b"{id} error e1\n", AuthRefused, "worker.….*error e1; its log says why"),
         (b"- error e1\n", TurnedAway, r"turns us away \(no TLS.*error e1; its log says why"),
-        (b"HTTP/1.1 400 Bad Request\r\n", ConnectionRefusedError, "HTTP/1.1 400"),
-        (b"x" * LONGEST, ConnectionRefusedError, "answers 'x"),
+        (b"HTTP/1.1 400 Bad Request\r\n", NotABroker, "it speaks HTTP and answers 'HTTP/1.1 400 Bad Request'"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", NotABroker, "answers 'SSH-2.0-OpenSSH_9.9'"),
+        (b"another ok hello\n", NotABroker, "answers 'another ok hello'"),
+        (b"x" * LONGEST, NotABroker, "answers 'x"),
         (b"\n", ConnectionResetError, "instead of an answer"),
     ],
 )
 def test_who_is_not_let_in(answer: bytes, error: type[Exception], why: str) -> None:
+    hello = Hello(Access(TOKEN))
     with pytest.raises(error, match=why):
-        Hello(Access(TOKEN)).heard(answer)
+        hello.heard(said_to(hello, answer))
 
 
-@pytest.mark.parametrize("begun", [b"", b"hello ok"])
+@pytest.mark.parametrize("begun", [b"", b"{id} ok"])
 def test_an_end_in_place_of_an_answer(begun: bytes) -> None:
     hello = Hello(Access(TOKEN))
     if begun:
-        assert hello.heard(begun) is None
+        assert hello.heard(said_to(hello, begun)) is None
     with pytest.raises(ConnectionError):
         hello.heard(b"")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import mqks
-from mqks.client import session
+from mqks.client import aio_driver, blocking_driver, session
 from mqks.client.blocking_stream import Stream
 from mqks.client.liveness import is_held_back
 from mqks.testing import Broker, broker
@@ -179,10 +179,12 @@ def test_closing_without_a_broker_says_what_was_not_sent(
 
 
 class Mute:
-    """Accepts connections, says what it was given to each, and then nothing, as a machine that has gone does."""
+    """Accepts connections, answers the first request of each with what it was given, where {id} is that of the request,
+    and then nothing, as a machine that has gone does."""
 
-    def __init__(self, first_words: bytes = b"") -> None:
-        self.first_words = first_words
+    def __init__(self, answer: bytes = b"") -> None:
+        self.answer = answer
+        self.first_requests: list[bytes] = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.url = f"mqks://127.0.0.1:{self.port}"
@@ -198,7 +200,9 @@ class Mute:
             except OSError:
                 return
             with contextlib.suppress(OSError):  # it has gone already
-                self.accepted[-1].sendall(self.first_words)
+                self.first_requests.append(self.accepted[-1].recv(1000))
+                id, *_ = self.first_requests[-1].split() or [b""]
+                self.accepted[-1].sendall(self.answer.replace(b"{id}", id))
             if len(self.accepted) > 1:
                 self.twice.set()
 
@@ -211,7 +215,7 @@ class Mute:
 
 
 def test_a_connection_without_answers_is_given_up(open_mq: Open, caplog: pytest.LogCaptureFixture) -> None:
-    mute = Mute(first_words=b"hello ok \n")
+    mute = Mute(b"{id} ok hello\n")
     try:
         with caplog.at_level(logging.WARNING, "mqks.client"):
             mq = open_mq(mute, **QUICK)
@@ -223,7 +227,7 @@ def test_a_connection_without_answers_is_given_up(open_mq: Open, caplog: pytest.
 
 
 def test_what_is_no_broker(open_mq: Open, caplog: pytest.LogCaptureFixture) -> None:
-    mute = Mute(first_words=b"hello ok \nHTTP/1.1 400 Bad Request\r\n\r\n\xff\n")
+    mute = Mute(b"{id} ok hello\nHTTP/1.1 400 Bad Request\r\n\r\n\xff\n")
     try:
         with caplog.at_level(logging.WARNING, "mqks.client"):
             mq = open_mq(mute)
@@ -235,11 +239,11 @@ def test_what_is_no_broker(open_mq: Open, caplog: pytest.LogCaptureFixture) -> N
 
 def test_who_is_turned_away_is_told_why_and_has_said_nothing(open_mq: Open) -> None:
     """As by a broker that wants TLS, or is full."""
-    mute = Mute(first_words=b"- error e1\n")
+    mute = Mute(b"- error e1\n")
     try:
         with pytest.raises(mqks.ConnectionLost, match=r"the broker turns us away \(no TLS.*error e1"):
             open_mq(mute, connect_timeout=0)
-        assert mute.accepted[0].recv(1000) == b"hello ping\n"
+        assert [request.split()[1:] for request in mute.first_requests] == [[b"ping", b"hello"]]
     finally:
         mute.close()
 
@@ -259,10 +263,10 @@ def test_who_is_turned_away_when_it_comes_back_waits_longer_each_time(
         return 0.0
 
     monkeypatch.setattr(session.Session, "connect_failed", note)
-    mute = Mute(first_words=b"hello ok \n")
+    mute = Mute(b"{id} ok hello\n")
     try:
         mq = open_mq(mute)
-        mute.first_words = b"- error e1\n"
+        mute.answer = b"- error e1\n"
         mute.accepted[0].shutdown(socket.SHUT_RDWR)
         assert often.wait(PATIENCE)
         mq.publish("e", "1")
@@ -275,12 +279,56 @@ def test_who_is_turned_away_when_it_comes_back_waits_longer_each_time(
     assert "publishes that were never sent" in caplog.text
 
 
-@pytest.mark.parametrize("token", [None, "a.token"])
-def test_a_peer_that_speaks_too_slowly_is_not_waited_for(open_mq: Open, token: str | None) -> None:
-    mute = Mute(first_words=b"hello ")
+SILENT = {
+    "one try": {"connect_timeout": 0, "timeout": 0.1},
+    "many tries": {"connect_timeout": 0.1, "timeout": PATIENCE},
+}
+
+
+def test_a_try_has_no_more_time_than_is_left_for_all(open_mq: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of connect_timeout, whatever the timeout of requests is; 0 means one try, with the time of a request."""
+    given: list[float] = []
+
+    def times_out(*_: object, within: float, **__: object) -> Any:
+        given.append(within)
+        raise TimeoutError
+
+    monkeypatch.setattr(blocking_driver, "connected", times_out)
+    monkeypatch.setattr(aio_driver, "connected", times_out)
+    nobody = Mute()
     try:
         with pytest.raises(mqks.ConnectionLost, match="no answer"):
-            open_mq(mute, connect_timeout=0, timeout=0.1, token=token)
+            open_mq(nobody, connect_timeout=0.2, timeout=100)
+        assert given == sorted(given, reverse=True)
+        assert 0 < given[-1] <= given[0] <= 0.2
+        given.clear()
+        with pytest.raises(mqks.ConnectionLost, match="no answer"):
+            open_mq(nobody, connect_timeout=0, timeout=100)
+        assert given == [100]
+    finally:
+        nobody.close()
+
+
+@pytest.mark.parametrize("token", [None, "a.token"])
+@pytest.mark.parametrize("answer", [b"", b"{id} "], ids=["silent", "half an answer"])
+@pytest.mark.parametrize("options", SILENT.values(), ids=SILENT)
+def test_a_peer_that_does_not_answer_in_time(
+    open_mq: Open, options: dict[str, float], answer: bytes, token: str | None
+) -> None:
+    """The time is for all of it, the first answer included; and who has a wrong port is told so."""
+    mute = Mute(answer)
+    try:
+        with pytest.raises(mqks.ConnectionLost, match=r"no answer; is mqksd running there, and is this its port"):
+            open_mq(mute, token=token, **options)
+    finally:
+        mute.close()
+
+
+def test_a_peer_that_speaks_http(open_mq: Open) -> None:
+    mute = Mute(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+    try:
+        with pytest.raises(mqks.ConnectionLost, match=r"it speaks HTTP and answers 'HTTP/1.1 400 .*broker's port"):
+            open_mq(mute, connect_timeout=0)
     finally:
         mute.close()
 
@@ -357,6 +405,68 @@ def test_a_loop_that_is_left_leaves_no_consumer_behind(running: Broker) -> None:
                 assert message.data == str(turn)
                 assert message.ack(confirm=True)
                 break
+
+
+@pytest.mark.parametrize("first", ["ack", "reject"])
+@pytest.mark.parametrize("confirm", [False, True])
+def test_a_message_is_settled_once(running: Broker, open_mq: Open, first: str, confirm: bool) -> None:
+    mq = open_mq(running)
+    consumer = mq.consume("q", ["e"], manual_ack=True)
+    mq.publish("e", "1")
+    message = consumer.get()
+    assert bool(getattr(message, first)(confirm=confirm)) is True
+    for action in ("ack", "reject"):
+        assert bool(getattr(message, action)()) is False
+        assert getattr(message, action)(confirm=True) is False
+    if first == "reject":
+        message = consumer.get()
+        assert message.retry == 1, "the others were not sent"
+        assert consumer.ack_all(confirm=True)
+        assert message.ack(confirm=True) is False
+    assert mq.eval("[(queue.ready, queue.unacked) for queue in state.queues.values()]") == "[(0, 0)]"
+
+
+def test_a_message_that_settled_itself_is_not_settled_again(running: Broker, open_mq: Open) -> None:
+    mq = open_mq(running)
+    consumer = mq.consume("q", ["e"])
+    mq.publish("e", "1")
+    message = consumer.get()
+    assert not message.ack()
+    assert message.ack(confirm=True) is False
+    assert message.reject(confirm=True) is False
+
+
+def test_two_messages_with_one_id_are_settled_one_by_one(running: Broker, open_mq: Open) -> None:
+    mq = open_mq(running)
+    consumer = mq.consume("q", ["e"], manual_ack=True)
+    for data in "1234":
+        mq.publish("e", data, id="m")
+    messages = [consumer.get() for _ in range(4)]
+    assert messages[1].ack(confirm=True) is True
+    assert messages[0].ack(confirm=True) is True
+    assert messages[0].ack(confirm=True) is False
+    assert mq.eval("state.queues['q'].unacked") == "2"
+    assert consumer.ack_all(confirm=True)
+    assert mq.eval("state.queues['q'].unacked") == "0"
+
+
+def test_an_ack_that_was_refused_may_be_tried_again(
+    running: Broker, open_mq: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: session.Session, __: object, ___: object, ____: str, done: session.Done) -> str:
+        done(mqks.Refused("a1 ack", "e1"))
+        return "a1"
+
+    mq = open_mq(running)
+    consumer = mq.consume("q", ["e"], manual_ack=True)
+    mq.publish("e", "1")
+    message = consumer.get()
+    with monkeypatch.context() as refusing:
+        refusing.setattr(session.Session, "settle", refuse)
+        with pytest.raises(mqks.Refused):
+            message.ack(confirm=True)
+    assert message.ack(confirm=True) is True
+    assert message.ack(confirm=True) is False
 
 
 def test_ctrl_c_while_a_loop_waits_is_shown_alone(running: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ PRINTED = re.compile(r"print\(.*\)  # (.*)$", re.MULTILINE)
 
 ORIGINAL = (  # the functions that the first client had
     *("connect", "publish", "consume", "rebind", "ack", "ack_all", "reject", "reject_all"),
-    *("delete_consumer", "delete_queue", "ping", "disconnect"),
+    *("delete_consumer", "delete_queue", "ping", "_eval", "get_worker", "disconnect"),
 )
 
 BLOCKS = [

@@ -224,6 +224,52 @@ def test_the_log_counts_publishes_at_risk(talk: Talk, caplog: pytest.LogCaptureF
     assert warnings(caplog) == []
 
 
+def test_an_answered_send_is_not_at_risk(talk: Talk, caplog: pytest.LogCaptureFixture) -> None:
+    """SEVX answers each `send`, also where nobody waits for it: with ok, or with an error."""
+    talk("""
+        * connected
+        > {p1} ping keep-alive
+    """)
+    talk.session.publish("e1", "d1", id="m0")
+    for number in range(1, 5):
+        talk.session.send("{}", id=f"s{number}")
+    talk("""
+        > m0 publish e1 d1
+        > s1 send {}
+        > s2 send {}
+        > s3 send {}
+        > s4 send {}
+        < s1 ok␠
+        < s2 ok␠
+    """)
+    talk.session.send("{}", id="s5")
+    talk("* lost")
+    # m0 was before s1, and s5 is still here
+    assert warnings(caplog) == ["connection lost; publishes without confirm that may be lost with it: 2"]
+    caplog.clear()
+    talk.session.publish("e1", "d6", id="m6")
+    talk("""
+        * connected
+        > s5 send {}
+        > m6 publish e1 d6
+        > {p2} ping keep-alive
+        < s5 ok␠
+        * lost
+    """)
+    assert warnings(caplog) == ["connection lost; publishes without confirm that may be lost with it: 1"]
+    talk.session.send("{}", id="s7")
+    caplog.clear()
+    talk("""
+        * connected
+        > s7 send {}
+        > {p3} ping keep-alive
+        < s7 error 2026
+    """)
+    caplog.clear()
+    talk("* lost")
+    assert warnings(caplog) == []
+
+
 def test_what_nobody_waits_for_any_more_is_no_publish_at_risk(talk: Talk, caplog: pytest.LogCaptureFixture) -> None:
     talk("""
         * connected

@@ -38,9 +38,9 @@ def test_a_receiver_learns_its_pattern(talk: Talk, caplog: pytest.LogCaptureFixt
     (message,) = taken.items
     assert (message.id, message.event, message.json) == ("m1", "", {"obj": "user", "n": 1})
     talk.session.settle(taken.wanted, message, "ack")
-    talk('> {s} ack {"receiver_id": "{c1}", "event_id": "m1"}')
+    talk('> {s1} ack {"receiver_id": "{c1}", "event_id": "m1"}')
     talk.session.settle(taken.wanted, None, "reject")
-    talk('> {s} reject {"receiver_id": "{c1}", "all": true}')
+    talk('> {s2} reject {"receiver_id": "{c1}", "all": true}')
     done: Answers = []
     talk.session.settle(taken.wanted, message, "ack", done.append)
     talk('> {a1} ack {"receiver_id": "{c1}", "event_id": "m1"}\n< {a1} ok')

@@ -292,7 +292,7 @@ def test_a_consumer_that_is_not_read_is_paused_and_goes_on(talk: Talk, monkeypat
         > {p2} ping keep-alive
         < {d1} ok m4 event=e1 d4
         < {d2} ok m5 event=e1 d5
-        > {a1} pause {d1}
+        > {a2} pause {d1}
     """)
     slow.take()
     talk("> {d1} resume {d1}")
@@ -319,8 +319,8 @@ def test_acks_speak_of_the_connection_that_the_message_came_over(talk: Talk) -> 
     assert talk.session.settle(taken.wanted, one, "ack")
     assert talk.session.settle(taken.wanted, two, "reject")
     talk("""
-        > {s} ack {c1} m1
-        > {s} reject {c1} m2
+        > {s1} ack {c1} m1
+        > {s2} reject {c1} m2
     """)
     assert talk.session.settle(taken.wanted, three, "ack")
     assert not taken.wanted.is_stale(three)
@@ -336,7 +336,7 @@ def test_acks_speak_of_the_connection_that_the_message_came_over(talk: Talk) -> 
         < {d1} ok m3 event=e1,retry=1 d3
     """)
     assert talk.session.settle(taken.wanted, None, "reject")
-    talk("> {s} reject {d1} --all")
+    talk("> {s3} reject {d1} --all")
 
 
 def test_confirmed_acks_fail_with_their_connection(talk: Talk) -> None:
@@ -357,8 +357,8 @@ def test_confirmed_acks_fail_with_their_connection(talk: Talk) -> None:
     ack(taken.items[0])
     ack(taken.items[1])
     talk("""
-        > {a1} ack {c1} m1 --confirm
-        > {a2} ack {c1} m2 --confirm
+        > {a1} ack --confirm {c1} m1
+        > {a2} ack --confirm {c1} m2
         < {a1} ok␠
     """)
     assert done == [("m1", "")]

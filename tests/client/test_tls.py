@@ -232,8 +232,7 @@ class Records:
 
         def accept() -> None:
             end = self._context.wrap_socket(self._listener.accept()[0], server_side=True)
-            end.recv(1000)
-            end.sendall(b"hello ok \n")
+            end.sendall(b"%s ok hello\n" % end.recv(1000).split()[0])
             accepted.set_result(end)
 
         threading.Thread(target=accept, daemon=True).start()

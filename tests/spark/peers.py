@@ -11,8 +11,7 @@ import mqks
 from mqks.client.address import Address
 
 PATIENCE = 10.0  # seconds until something that must happen counts as not happening
-HELLO = b"sink stats"
-GREETING = b'sink ok {"max_line": 1000}\n'
+STATS = b'{"max_line": 1000}'
 
 
 class Talk:
@@ -25,13 +24,15 @@ class Talk:
 
     def let_in(self) -> "Talk":
         """Answer a client's first words."""
-        assert self.line() == b"hello ping"
-        self.say(b"hello ok \n")
+        id, *request = self.line().split()
+        assert request == [b"ping", b"hello"]
+        self.say(b"%s ok hello\n" % id)
         return self
 
     def greet(self) -> "Talk":
-        assert self.line() == HELLO
-        self.say(GREETING)
+        id, request = self.line().split()
+        assert request == b"stats"
+        self.say(b"%s ok %s\n" % (id, STATS))
         return self
 
     def line(self) -> bytes:

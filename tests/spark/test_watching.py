@@ -344,7 +344,8 @@ def test_a_history_that_breaks_off_does_not_tell_that_there_is_no_lag() -> None:
     def serve() -> None:
         for history in sent:
             with server.accept()[0] as client, client.makefile("rb") as lines:
-                for answer in (b"hello ok pong\n", b"l ok --end %d\n" % latest, history):
+                client.sendall(b"%s ok hello\n" % lines.readline().split()[0])
+                for answer in (b"l ok --end %d\n" % latest, history):
                     lines.readline()
                     client.sendall(answer)
 

@@ -34,7 +34,8 @@ class AsyncMessage(Message):
     stream: "Stream[AsyncMessage]"
 
     def ack(self, confirm: bool = False) -> Awaitable[bool]:
-        """True: sent, and with confirm safe. False: its connection is gone, and the broker gives it again."""
+        """True: sent, and with confirm safe. False: there is nothing to ack. It was acked or rejected before, it came
+        without manual ack, or its connection is gone, and the broker gives it again."""
         return self.stream.settle(self, "ack", confirm)
 
     def reject(self, confirm: bool = False) -> Awaitable[bool]:
@@ -63,7 +64,7 @@ class AsyncConsumer(BaseConsumer[Awaitable[bool]]):
             if self._manual_ack:
                 if self._wanted.is_stale(message):
                     continue
-                self._stream.taken[message.id] = message
+                self._stream.taken[message] = None
             message.stream = self._stream
             return message
         raise StopAsyncIteration
@@ -128,7 +129,7 @@ class AsyncClient:
             if self._session.connected or self._session.size:
                 with contextlib.suppress(TimeoutError, MqksError):
                     async with asyncio.timeout(seconds):
-                        await self.ping()
+                        await self._driver.ask(verbs.CLOSING)
             await self._driver.stop()
 
     async def __aenter__(self) -> Self:

@@ -47,7 +47,7 @@ class AsyncDriver(asyncio.Protocol):
         said, until = False, self.loop.time() + self.options.connect_timeout
         while True:
             try:
-                within = max(until - self.loop.time(), self.options.timeout)
+                within = self.options.try_seconds(until, self.loop.time())
                 await connected(self.address, self._access, self, within=within)
                 break  # even if it is lost again already: then it is made anew as any other
             except (AuthRefused, TlsFailed) as error:  # trying again will not help

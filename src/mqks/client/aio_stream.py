@@ -7,7 +7,7 @@ from typing import Any
 from mqks.client.aio_driver import AsyncDriver, resolve
 from mqks.client.errors import MqksError
 from mqks.client.stream import BaseStream, T
-from mqks.client.wanted import Wanted, WantedMessages
+from mqks.client.wanted import Wanted
 from mqks.client.wire import Message
 
 
@@ -25,7 +25,7 @@ class Settled(Awaitable[bool]):
         yield
 
 
-SENT, STALE = Settled(True), Settled(False)
+SENT, NOT_SENT = Settled(True), Settled(False)
 
 
 class Stream(BaseStream[T, Awaitable[bool]]):
@@ -82,14 +82,19 @@ class Stream(BaseStream[T, Awaitable[bool]]):
         return True
 
     def settle(self, message: Message | None, action: str, confirm: bool) -> Awaitable[bool]:
-        assert isinstance(self._wanted, WantedMessages)
-        if message is not None:
-            self.taken.pop(message.id, None)
         answer: asyncio.Future[str] | None = self._driver.loop.create_future() if confirm else None
-        if not self._driver.session.settle(self._wanted, message, action, resolve(answer) if answer else None):
-            return STALE
+        if not self._settle(message, action, resolve(answer) if answer else None):
+            return NOT_SENT
         self._driver.flush_soon()
-        return asyncio.ensure_future(_confirmed(answer)) if answer else SENT
+        return asyncio.ensure_future(self._confirmed(message, answer)) if answer else SENT
+
+    async def _confirmed(self, message: Message | None, answer: "asyncio.Future[str]") -> bool:
+        try:
+            await answer
+        except BaseException:
+            self._unsettle(message)
+            raise
+        return True
 
     def leave(self) -> None:
         assert self._wanted is not None
@@ -120,8 +125,3 @@ class Answers:
         while self.missing > most:
             self._most, self._waiter = most, self._driver.loop.create_future()
             await self._waiter
-
-
-async def _confirmed(answer: "asyncio.Future[str]") -> bool:
-    await answer
-    return True

@@ -32,7 +32,8 @@ class Message(AnyMessage):
     stream: "Stream[Message]"
 
     def ack(self, confirm: bool = False) -> bool:
-        """True: sent, and with confirm safe. False: its connection is gone, and the broker gives it again."""
+        """True: sent, and with confirm safe. False: there is nothing to ack. It was acked or rejected before, it came
+        without manual ack, or its connection is gone, and the broker gives it again."""
         return self.stream.settle(self, "ack", confirm)
 
     def reject(self, confirm: bool = False) -> bool:
@@ -81,7 +82,7 @@ class Consumer(BaseConsumer[bool]):
             if self._manual_ack:
                 if self._wanted.is_stale(message):
                     continue
-                self._stream.taken[message.id] = message
+                self._stream.taken[message] = None
             message.stream = self._stream
             return message
         return None
@@ -130,7 +131,7 @@ class Client:
                 log.warning("%s is away: waiting %g s for it, to send what is buffered", self.address, seconds)
             if self._session.connected or self._session.size:
                 with contextlib.suppress(TimeoutError, MqksError):
-                    ask(self._driver, "ping", seconds)
+                    ask(self._driver, verbs.CLOSING, seconds)
             self._driver.stop()
 
     def __enter__(self) -> Self:

@@ -68,7 +68,7 @@ class BlockingDriver:
         said, until = False, time.monotonic() + self.options.connect_timeout
         while True:
             try:
-                return self._connect(max(until - time.monotonic(), self.options.timeout))
+                return self._connect(self.options.try_seconds(until, time.monotonic()))
             except (AuthRefused, TlsFailed):  # trying again will not help
                 raise
             except OSError as error:

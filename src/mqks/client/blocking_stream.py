@@ -7,7 +7,7 @@ from mqks.client.bell import Bell
 from mqks.client.blocking_driver import BlockingDriver
 from mqks.client.errors import MqksError, Refused
 from mqks.client.stream import BaseStream, T
-from mqks.client.wanted import Wanted, WantedMessages
+from mqks.client.wanted import Wanted
 from mqks.client.wire import Message
 
 
@@ -105,12 +105,16 @@ class Stream(BaseStream[T, bool]):
         if self._abandoned:
             self.abandon()
 
-    def ready(self) -> None:
-        timeout = self._driver.options.timeout
+    def ready(self, timeout: float | None = None) -> None:
+        timeout = self._driver.options.timeout if timeout is None else timeout
         if not self._bell.wait(lambda: self._ready or self._over, timeout):
             raise TimeoutError(f"no answer from {self._driver.address} in {timeout} s")
         if self._error is not None:
             raise self._error
+
+    def wait_for_end(self) -> None:
+        """Until the broker delivers nothing more to it."""
+        self._bell.wait(lambda: self._over, None)
 
     def more(self, timeout: float | None = None) -> bool:
         """Waits until there is something in `items`. False: there will be no more. TimeoutError: nothing came yet."""
@@ -128,18 +132,19 @@ class Stream(BaseStream[T, bool]):
         return bool(self.items)
 
     def settle(self, message: Message | None, action: str, confirm: bool) -> bool:
-        assert isinstance(self._wanted, WantedMessages)
-        if message is not None:
-            self.taken.pop(message.id, None)
         answers = Answers(self._driver) if confirm else None
         with self._driver.lock:
-            sent = self._driver.session.settle(self._wanted, message, action, answers.done if answers else None)
+            sent = self._settle(message, action, answers.done if answers else None)
             self._driver.flush_soon()
             if answers and sent:
-                answers.add("")
+                answers.add(sent)
         if answers and sent:
-            answers.wait()
-        return sent
+            try:
+                answers.wait()
+            except BaseException:
+                self._unsettle(message)
+                raise
+        return bool(sent)
 
     def leave(self) -> None:
         assert self._wanted is not None

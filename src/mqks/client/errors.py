@@ -39,7 +39,7 @@ class AuthRefused(Refused):
     """The broker does not let in who shows this token, or who has none."""
 
     def __init__(self, who: str, error_id: str) -> None:
-        super().__init__("hello auth", error_id)
+        super().__init__("auth", error_id)
         self.args = (f"the broker does not let in {who}: error {error_id}; its log says why",)
         self.who = who
 

@@ -1,10 +1,10 @@
-"""The first words on a connection, without I/O: who we are, and whether the broker takes us.
+"""The first request on a connection, without I/O: who we are, and whether the broker takes us.
 
-With a token they are `auth`, else a ping: a broker that wants a token or TLS, or that is full, says so as its answer.
-So nothing is given to a connection that is not let in.
+With a token it is `auth`, else a ping with data, which the original server answers too. A broker that wants a token or
+TLS, or that is full, says so as its answer. So nothing is given to a connection that is not let in.
 
 A connection that does not stand raises AuthRefused or TlsFailed, which do not pass by themselves, TurnedAway, which may
-or may not, or another OSError.
+or may not, NotABroker, or another OSError.
 """
 
 import time
@@ -12,8 +12,8 @@ import time
 from mqks.client.access import Access
 from mqks.client.address import Address
 from mqks.client.errors import AuthRefused, TlsFailed
+from mqks.client.wire import Ids
 
-ID = b"hello"
 LONGEST = 4096  # bytes of an answer: whoever says more is no broker
 
 CONNECT_SECONDS = 2.0  # for TCP: short, so that a broker that comes back is found soon
@@ -28,6 +28,10 @@ OUT_OF_TIME = {9, 10}  # not valid yet, or not any more
 
 class TurnedAway(ConnectionRefusedError):
     """The broker answers nobody's request, but the connection itself, by an error."""
+
+
+class NotABroker(ConnectionRefusedError):
+    """The peer answers something else than the protocol has."""
 
 
 class Patience:
@@ -47,7 +51,9 @@ class Patience:
 class Hello:
     def __init__(self, access: Access) -> None:
         self._who = access.who
-        self.line = b"%s auth %s\n" % (ID, access.token.encode()) if access.token else b"%s ping\n" % ID
+        self._id = Ids()().encode()
+        request = b"auth %s" % access.token.encode() if access.token else b"ping hello"
+        self.line = b"%s %s\n" % (self._id, request)
         self._said = b""
 
     def heard(self, data: bytes) -> bytes | None:
@@ -57,16 +63,19 @@ class Hello:
         if not newline and data and len(answer) < LONGEST:
             return None
         match answer.split(b" ", 2):
-            case [id, b"ok", *_] if id == ID and newline:
+            case [id, b"ok", *_] if id == self._id and newline:
                 return rest
-            case [id, b"error", error_id] if id == ID and newline:
+            case [id, b"error", error_id] if id == self._id and newline:
                 raise AuthRefused(self._who, error_id.decode(errors="replace"))
             case [b"-", b"error", error_id] if newline:
                 shown = error_id[:100].decode(errors="replace")
                 raise TurnedAway(f"the broker turns us away (no TLS? is it full?): error {shown}; its log says why")
         if not answer:
             raise ConnectionResetError("it closed the connection instead of an answer")
-        raise ConnectionRefusedError(f"it is no MQKS broker, but answers {answer[:100].decode(errors='replace')!r}")
+        shown = answer[:100].decode(errors="replace").rstrip("\r")
+        if answer.startswith(b"HTTP/"):
+            raise NotABroker(f"it speaks HTTP and answers {shown!r}")
+        raise NotABroker(f"it is no MQKS broker and answers {shown!r}")
 
 
 def explained(address: Address, error: OSError) -> OSError:

@@ -9,7 +9,9 @@ from typing import Literal, TypedDict
 from mqks.client.access import Access
 from mqks.client.address import Address
 from mqks.client.errors import ConnectionLost
-from mqks.client.hello import TurnedAway
+from mqks.client.hello import NotABroker, TurnedAway
+
+SHORTEST_TRY = 0.05  # seconds
 
 
 def nothing() -> None:
@@ -47,8 +49,8 @@ class Options:
     verify: bool = True
     """False: the broker's certificate is not checked, so that anybody may be taken for it."""
     connect_timeout: float = 10.0
-    """Seconds to keep trying for the first connection; 0: try once. Later ones are tried for as long as it takes. A try
-    that has begun has `timeout` seconds at least."""
+    """Seconds for the first connection: TCP, TLS and the first answer, in as many tries as fit. 0: one try, which has
+    `timeout` seconds. Later connections are tried for as long as it takes."""
     timeout: float = 10.0
     """Seconds that a blocking request, and `close`, wait for the broker's answer."""
     keep_alive: float = 2.0
@@ -64,6 +66,11 @@ class Options:
     """Called when the connection is lost: on the event loop, or in a thread of its own."""
     on_reconnect: Callable[[], object] = nothing
     """Called when there is one again, and all that was wanted has been asked for."""
+
+    def try_seconds(self, until: float, now: float) -> float:
+        """For a try at the first connection, of all that end at `until`. The last one is not cut to nothing: it shall
+        fail for a reason of its own."""
+        return max(until - now, SHORTEST_TRY) if self.connect_timeout else self.timeout
 
     def __post_init__(self) -> None:
         if self.connect_timeout < 0:
@@ -87,7 +94,15 @@ def tell(hook: Callable[[], object]) -> object:
         return None
 
 
-def unreachable(address: Address, error: Exception) -> ConnectionLost:
-    reason = "no answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
-    hint = "" if isinstance(error, TurnedAway) else "; is mqksd running there?"
+HINTS: tuple[tuple[type[OSError], str], ...] = (  # the first that fits
+    (TurnedAway, ""),
+    (NotABroker, "; is this the broker's port (25000 by default)?"),
+    (TimeoutError, "; is mqksd running there, and is this its port (25000 by default)?"),
+    (OSError, "; is mqksd running there?"),
+)
+
+
+def unreachable(address: Address, error: OSError) -> ConnectionLost:
+    reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+    hint = next(hint for kind, hint in HINTS if isinstance(error, kind))
     return ConnectionLost(f"cannot reach {address}: {reason}{hint}")

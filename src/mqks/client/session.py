@@ -6,7 +6,7 @@ What it keeps, whatever happens to the connection:
 - pending: requests whose answer somebody waits for. Those that may be repeated are sent again on the next connection;
   those that speak of the old one (ack, reject) fail.
 - out: lines not yet given to the transport. Publishes wait there while the broker is away; `size` tells how much it is.
-  What was given to the transport without asking for a confirm is at risk until a later request is answered.
+  What was given to the transport without asking for a confirm is at risk until it, or a later request, is answered.
 
 It never stops reading: a consumer of which too much waits unread is paused at the broker, so answers, pings and the
 other consumers of the connection go on. The driver calls `tick` each `keep_alive` seconds, whatever handlers do.
@@ -65,10 +65,10 @@ class Session:
         self._attempts = 0
         self._rest = b""
         self._pending: dict[str, Request] = {}
+        self._sent_events: dict[str, int] = {}  # SEVX sends nobody waits for, not answered yet: id → `unconfirmed` then
         self._wanted: dict[Wanted, None] = {}
         self._links: dict[bytes, Wanted] = {}
         self._reader = Reader(self._links, self._line)
-        self._settle_id = self.new_id()
         self._heard = True
         self._touched: list[Wanted] = []  # those whose batch has something of the piece that is read now
         self._forgotten: set[str] = set()  # ids of requests that may still stand in `out`
@@ -109,8 +109,11 @@ class Session:
         return self._put(id, f"publish {flags}{event} {data}", done, not once)
 
     def send(self, event: str, id: str | None = None, done: Done | None = None, once: str = "") -> str:
-        """The same for SEVX, with the event as JSON."""
-        return self._put(id, f"send {once} {event}" if once else f"send {event}", done, not once)
+        """The same for SEVX, with the event as JSON. It is answered in any case."""
+        id = self._put(id, f"send {once} {event}" if once else f"send {event}", done, not once)
+        if done is None:
+            self._sent_events[id] = self.out.unconfirmed
+        return id
 
     def _put(self, id: str | None, request: str, done: Done | None, may_repeat: bool) -> str:
         if self.out.shut:
@@ -163,18 +166,19 @@ class Session:
         if self.connected:
             self._state(wanted)
 
-    def unwant(self, wanted: Wanted) -> None:
-        """Leave. What is on its way is still delivered, until the broker says that it has left."""
+    def unwant(self, wanted: Wanted) -> str:
+        """Leave. What is on its way is still delivered, until the broker says that it has left. Answers the id of the
+        request; empty: there is nothing to ask for."""
         if wanted not in self._wanted:
-            return
+            return ""
         del self._wanted[wanted]
         wanted.leaving = True
-        if wanted.id:
-            id, request = wanted.id.encode(), wanted.leave()
-            wanted.id = ""
-            self.ask(request, lambda _: self._left(wanted, id), again=False)
-        else:
+        if not wanted.id:
             wanted.ended(None)
+            return ""
+        id, request = wanted.id.encode(), wanted.leave()
+        wanted.id = ""
+        return self.ask(request, lambda _: self._left(wanted, id), again=False)
 
     def _left(self, wanted: Wanted, id: bytes) -> None:
         self._links.pop(id, None)
@@ -192,19 +196,15 @@ class Session:
         if wanted.paused and wanted.waiting <= MOST_WAITING // 2:
             wanted.paused = False
             if wanted.id:
-                self._say(wanted.id, wanted.go_on())
+                self._say(wanted.go_on(), wanted.id)
 
-    def settle(self, wanted: WantedMessages, message: Message | None, action: str, done: Done | None = None) -> bool:
-        """Ack or reject a message, or with None all of this consumer's. False: the connection that it came over is
-        gone, and the broker gives it again."""
+    def settle(self, wanted: WantedMessages, message: Message | None, action: str, done: Done | None = None) -> str:
+        """Ack or reject a message, or with None all of this consumer's. Answers the id of the request; empty: the
+        connection that it came over is gone, and the broker gives it again."""
         if not wanted.id or (message is not None and message.consumer_id != wanted.id):
-            return False
-        request = wanted.settle(action, message.id if message else None)
-        if done is None:
-            self._say(self._settle_id, request)
-        else:
-            self.ask(request if request[-1] == "}" else f"{request} --confirm", done, again=False)
-        return True
+            return ""
+        request = wanted.settle(action, message.id if message else None, done is not None)
+        return self._say(request) if done is None else self.ask(request, done, again=False)
 
     # What the transport tells
 
@@ -273,6 +273,7 @@ class Session:
             kept = [line for line in self.out.waiting if _is_publish(line) or line.partition(" ")[0] in self._pending]
             self.out.replace(kept)
             gone = self.out.unconfirmed - sum(1 for line in kept if line.partition(" ")[0] not in self._pending)
+        self._sent_events = {id: after for id, after in self._sent_events.items() if after > gone}
         if at_risk := gone - self._arrived:
             self.note("connection lost; publishes without confirm that may be lost with it: %d", at_risk)
         self._arrived = gone
@@ -293,8 +294,11 @@ class Session:
 
     # Inside
 
-    def _say(self, id: str, request: str) -> None:
+    def _say(self, request: str, id: str = "") -> str:
+        """Nobody waits for an answer. Answers the request's id, by default a new one."""
+        id = id or self.new_id()
         self.out.put(f"{id} {request}\n")
+        return id
 
     def _state(self, wanted: Wanted) -> None:
         """Ask for it; under the same id where it has one, which changes its options."""
@@ -304,7 +308,7 @@ class Session:
             wanted.id = self.new_id()
             self._links[wanted.id.encode()] = wanted
         wanted.refused = False
-        self._say(wanted.id, wanted.request())
+        self._say(wanted.request(), wanted.id)
 
     def _drop(self, wanted: Wanted, error: MqksError | None) -> None:
         self._wanted.pop(wanted, None)
@@ -340,16 +344,17 @@ class Session:
         wanted.deliver(batch, size)
         if wanted.can_pause and wanted.waiting > MOST_WAITING and wanted.id and not wanted.paused:
             wanted.paused = True
-            self._say(self._settle_id, f"pause {wanted.id}")
+            self._say(f"pause {wanted.id}")
 
     def _line(self, line: str) -> None:
         """A line that is no message for an MQKS consumer: an answer to a request, or of something wanted."""
         id, _, rest = line.partition(" ")
         word, _, data = rest.partition(" ")
         request = self._pending.pop(id, None)
+        after = request.after if request else self._sent_events.pop(id, 0)
+        if after > self._arrived:
+            self._arrived = after
         if request:
-            if request.after > self._arrived:
-                self._arrived = request.after
             request.done(data if word == "ok" else Refused(_shown(request.line, whole=id), data))
         elif wanted := self._links.get(_bytes(id)):
             if word != "ok":

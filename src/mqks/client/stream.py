@@ -8,7 +8,8 @@ from collections import deque
 from typing import Any, Generic, TypeVar
 
 from mqks.client.errors import MqksError
-from mqks.client.wanted import Wanted
+from mqks.client.session import Done
+from mqks.client.wanted import Wanted, WantedMessages
 from mqks.client.wire import Message
 
 T = TypeVar("T")
@@ -20,7 +21,7 @@ class BaseStream(ABC, Generic[T, Answer]):
 
     def __init__(self, driver: Any) -> None:
         self.items: deque[T] = deque()
-        self.taken: dict[str, Message] = {}  # with manual ack: those that the user has and did not settle
+        self.taken: dict[Message, None] = {}  # with manual ack: those that the user has and did not settle, in order
         self._driver = driver
         self._wanted: Wanted | None = None
         self._size = 0
@@ -30,7 +31,8 @@ class BaseStream(ABC, Generic[T, Answer]):
 
     @abstractmethod
     def settle(self, message: Message | None, action: str, confirm: bool) -> Answer:
-        """Ack or reject a message, or with None all that the broker has sent, taken or not."""
+        """Ack or reject a message that is in `taken`, or with None all that the broker has sent, taken or not. What
+        fails stays there: it can be tried again."""
 
     @abstractmethod
     def leave(self) -> None:
@@ -45,12 +47,24 @@ class BaseStream(ABC, Generic[T, Answer]):
 
     def settle_taken(self, action: str, confirm: bool) -> Answer:
         """Ack or reject all that the user has."""
-        if not self.taken:
+        if not (taken := list(self.taken)):
             return self.sent
-        *others, last = list(self.taken.values())
-        for message in others:
+        for message in taken[:-1]:
             self.settle(message, action, False)
-        return self.settle(last, action, confirm)  # answers keep their order, so this one is for all of them
+        return self.settle(taken[-1], action, confirm)  # answers keep their order, so this one is for all of them
+
+    def _settle(self, message: Message | None, action: str, done: Done | None) -> str:
+        """Answers the id of the request; empty: there is nothing to settle."""
+        assert isinstance(self._wanted, WantedMessages)
+        if message is not None and self.taken.pop(message, False) is False:
+            return ""
+        request_id: str = self._driver.session.settle(self._wanted, message, action, done)
+        return request_id
+
+    def _unsettle(self, message: Message | None) -> None:
+        """It was not settled, or that is not known: the user may try again, while its connection is there."""
+        if message is not None and self._wanted is not None and not self._wanted.is_stale(message):
+            self.taken[message] = None
 
     def abandon(self) -> None:
         """Nobody can take from it any more: what settled itself on arrival is lost, and that is said."""
@@ -62,5 +76,7 @@ class BaseStream(ABC, Generic[T, Answer]):
 
     def _forget_stale(self) -> None:
         """What was taken over a connection that is gone, and comes again."""
-        if self.taken and self._wanted and self._wanted.is_stale(next(iter(self.taken.values()))):
-            self.taken = {id: one for id, one in self.taken.items() if not self._wanted.is_stale(one)}
+        for message in list(self.taken):
+            if self._wanted is None or not self._wanted.is_stale(message):
+                return
+            self.taken.pop(message, None)

@@ -96,12 +96,15 @@ def ping(data: object) -> str:
     return f"ping --confirm {to_text(data)}"
 
 
+CLOSING = ping("closing")  # with data: the original server does not answer a ping without
+
+
 def evaluate(code: str) -> str:
     return f"_eval {to_text(' '.join(code.split()))}"
 
 
 def hold(hold_name: str, position: int | str, seconds: float) -> str:
-    return f"hold {name(hold_name)} {position} --for={seconds:.3f} --confirm"
+    return f"hold --confirm {name(hold_name)} {position} --for={seconds:.3f}"
 
 
 def place(given: Place) -> str:

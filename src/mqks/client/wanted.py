@@ -94,7 +94,7 @@ class WantedMessages(Wanted):
         self.prefetch = (PREFETCH if manual_ack else 0) if prefetch is None else prefetch
 
     @abstractmethod
-    def settle(self, action: str, message_id: str | None) -> str:
+    def settle(self, action: str, message_id: str | None, confirm: bool) -> str:
         """Action and data that settle one message, or with None all of them."""
 
     @abstractmethod
@@ -143,8 +143,8 @@ class WantedConsumer(WantedMessages):
             raise ValueError(f"not an answer to a consumer: {answer[:100]!r}")
         self._learn(words)
 
-    def settle(self, action: str, message_id: str | None) -> str:
-        return f"{action} {self.id} {message_id or '--all'}"
+    def settle(self, action: str, message_id: str | None, confirm: bool) -> str:
+        return f"{action}{' --confirm' * confirm} {self.id} {message_id or '--all'}"
 
     def leave(self) -> str:
         return f"delete_consumer --confirm {self.id}"
@@ -206,7 +206,7 @@ class WantedReceiver(WantedMessages):
         retried = RETRIED.match(data)
         return self.message(id, "", data, int(retried[1]) if retried else 0, self.id)
 
-    def settle(self, action: str, message_id: str | None) -> str:
+    def settle(self, action: str, message_id: str | None, confirm: bool) -> str:  # noqa: ARG002 - always confirmed
         which: dict[str, Any] = {"event_id": message_id} if message_id else {"all": True}
         return f"{action} {json.dumps({'receiver_id': self.id, **which})}"
 

@@ -167,12 +167,13 @@ class Api:
             await asyncio.sleep(0)
             caller = self._gate.admit_again(caller, ("manage",))
             _permit_managing(queue.name, caller.rights)
-        await self._ask(b"w ack --confirm w --all", caller.rights)  # answered when the disk has all that was settled
+        nobody = self._broker.new_dtid()  # no consumer has this id, on no connection
+        await self._ask(b"%s ack --confirm %s --all" % (nobody, nobody), caller.rights)  # answered when all is on disk
         return {"purged": purged}
 
     async def delete(self, caller: Caller, key: bytes) -> Any:
         queue = self._managed(key, caller.rights)
-        await self._ask(b"w delete_queue --confirm " + queue.name, caller.rights)
+        await self._ask(b"%s delete_queue --confirm %s" % (self._broker.new_dtid(), queue.name), caller.rights)
         return {"deleted": text(queue.name)}
 
     def _queue(self, name: bytes) -> Queue:
