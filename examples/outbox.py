@@ -26,7 +26,7 @@ def main(path: Path) -> None:
     database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)")
     outbox.create(database)
     stop = threading.Event()
-    with mqks.connect() as mq, mq.consume("orders", ["order.created"]) as created:
+    with mqks.connect() as mq, mq.consume("orders", ["order.created"], delete_queue_when_unused=True) as created:
         relay = threading.Thread(target=outbox.relay, args=(partial(sqlite3.connect, path), mq, stop))
         relay.start()
         for item in ["book", "unicorn", "lamp"]:

@@ -1,6 +1,7 @@
 """A service that speaks SEVX: events are JSON objects, and a receiver gets those that match its pattern.
 
-Receivers of one function share a queue: start the service twice, and each event is processed once.
+Receivers of one function share a queue: start the service twice, and each event is processed once. The queue is deleted
+with its last receiver, unless `@on` is told otherwise (`delete_queue_when_unused=False`).
 """
 
 from queue import SimpleQueue

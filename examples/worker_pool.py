@@ -47,8 +47,10 @@ def main() -> None:
             print(reports.get())
         with mq.consume("parked") as parked:
             print("to look at:", next(parked).data)
-    for worker in workers:
-        worker.join()  # closing the client has ended their loops
+        for queue in ("jobs", "parked"):  # an example leaves nothing behind; a service would keep them
+            mq.delete_queue(queue)
+        for worker in workers:
+            worker.join()  # without the queue their loops have ended
 
 
 if __name__ == "__main__":

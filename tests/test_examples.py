@@ -56,7 +56,7 @@ def test_every_example_is_tested_and_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", PRINTS)
-def test_it_runs_and_runs_again(name: str, running: Broker) -> None:
+def test_it_runs_and_runs_again_and_leaves_no_queue_behind(name: str, running: Broker) -> None:
     for _ in range(2):
         ran = subprocess.run(
             [sys.executable, "-W", "error", str(EXAMPLES / name)],
@@ -69,6 +69,8 @@ def test_it_runs_and_runs_again(name: str, running: Broker) -> None:
         lines, expected = ID.sub('"id": …', ran.stdout).splitlines(), PRINTS[name]
         assert len(lines) == len(expected)
         assert type(expected)(lines) == expected
+        with mqks.connect(running.url) as mq:
+            assert list(mq.stats()["queues"]) == []
 
 
 class Server:

@@ -69,7 +69,7 @@ def is_request_id(value: object) -> bool:
 def test_functions_return_the_id_of_their_request(confirm: bool) -> None:
     got: SimpleQueue[Any] = SimpleQueue()
     consumer_id = mqks.consume("q1", ["e1"], got.put, manual_ack=True, confirm=confirm)
-    ids = [consumer_id, mqks.rebind("q1", ["e1", "e2"], confirm=confirm)]
+    ids: list[str | None] = [consumer_id, mqks.rebind("q1", ["e1", "e2"], confirm=confirm)]
     for number in range(2):
         msg_id = mqks.publish("e1", str(number), confirm=confirm)
         msg = taken(got)
@@ -250,9 +250,7 @@ def test_a_consumer_that_comes_back_has_a_new_id(connected: Broker) -> None:
     assert taken(got)["data"] == "after"
 
 
-def test_without_an_address_it_connects_when_it_is_used(
-    connected: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_address_it_connects_when_it_is_used(connected: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """And waits for a broker that is not there yet."""
     monkeypatch.setenv("MQKS_URL", connected.url)
     connected.stop()
