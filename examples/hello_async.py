@@ -6,12 +6,11 @@ import mqks
 
 
 async def main() -> None:
-    async with mqks.connect() as mq:
-        async with mq.consume("async-greetings", ["hello"], delete_queue_when_unused=True) as greetings:
-            await mq.publish("hello", {"to": "world"})
-            async for message in greetings:
-                print(message.event, message.json["to"])
-                break
+    async with mqks.connect() as mq, mq.consume("hellos", ["hello"], delete_queue_when_unused=True) as greetings:
+        await mq.publish("hello", {"to": "world"})
+        async for message in greetings:
+            print(message.event, message.json["to"])
+            break
 
 
 asyncio.run(main())

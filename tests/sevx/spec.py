@@ -93,6 +93,11 @@ def telling(code: str) -> str:
     return re.sub(r"^    (event\.[\w.]+)(?= )", r"    seen.put(\1)", code, flags=re.MULTILINE)
 
 
+def redelivering(code: str) -> str:
+    """The same, but each ack and reject is of an event that `again` gives back: they are alternatives."""
+    return re.sub(r"^    (event\.(?:ack|reject)\w*\(\))", r"    again(event); \1", code, flags=re.MULTILINE)
+
+
 def requests(block: str) -> list[str]:
     """What leaves the client, also where it stands in a comment."""
     return REQUEST.findall(block)

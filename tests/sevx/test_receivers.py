@@ -289,6 +289,16 @@ def test_an_event_may_be_settled_after_the_handler(here: Connection, seen: Seen)
     assert here.eval("[c.unacked for c in state.consumers]") == [0]
 
 
+def test_an_event_is_settled_once(here: Connection, seen: Seen) -> None:
+    @here.on({}, manual_ack=True, wait=True)
+    def on_event(event: sevx.Event) -> None:
+        seen.put([event.ack(wait=True), event.ack(), event.reject(wait=True), event.retry])
+
+    here.send({"n": 1})
+    here.send({"n": 2})
+    assert seen.take(2) == [[True, False, False, 0]] * 2
+
+
 def test_with_prefetch_a_worker_leaves_events_to_the_others(here: Connection, seen: Seen) -> None:
     for _ in range(2):
         here.on({}, queue="q1", manual_ack=True, prefetch=1, wait=True)(seen.put)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sevx import Event
 from sevx.connection import Connection
 from tests.sevx import spec
 from tests.sevx.conftest import Seen
@@ -56,6 +57,13 @@ def run(code: str, connection: Connection, **names: Any) -> dict[str, Any]:
     return namespace
 
 
+def again(event: Event) -> None:
+    """It is in hand once more, as after a redelivery."""
+    message = event._message
+    assert message is not None
+    message.stream.taken[message] = None
+
+
 def test_send(connection: Connection) -> None:
     with recorder({"send": answered(spec.SEND)}) as peer:
         connection.connect(peer.url)
@@ -85,8 +93,8 @@ def test_recv(connection: Connection, seen: Seen) -> None:
 def test_recv_with_options(connection: Connection, seen: Seen) -> None:
     with recorder({"recv": answered(spec.RECV_WITH_OPTIONS)}) as peer:
         connection.connect(peer.url)
-        code = spec.telling(spec.python(spec.RECV_WITH_OPTIONS))
-        names = run(code, connection, pattern=PATTERN, seen=seen)
+        code = spec.redelivering(spec.telling(spec.python(spec.RECV_WITH_OPTIONS)))
+        names = run(code, connection, pattern=PATTERN, seen=seen, again=again)
         ids = Ids({"20161231235959123456uN1q": "20161231235959123456uN1q"})
         asked, *settled = spec.requests(spec.RECV_WITH_OPTIONS)
         assert shape(ids.read(asked, peer.next())) == shape(asked)
