@@ -142,6 +142,7 @@ def test_a_server_that_is_no_broker(cli: Cli, command: list[str], answer: bytes)
     assert (said.code, said.out) == (1, "")
     assert said.err.startswith(f"mqks: cannot reach {url}: it "), "one line, at once"
     assert said.err.count("\n") == 1
+    assert ("is this the broker's port" in said.err) is bool(answer)
 
 
 @pytest.mark.usefixtures("broker")

@@ -16,6 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 import mqks.testing
 from mqks.client.address import Address, find_address
 from mqks.client.errors import ConnectionLost, Refused
+from mqks.client.options import SHORTEST_TRY
 from pyspark_mqks import publishing, reaching
 from pyspark_mqks.lines import Block, Columns
 from pyspark_mqks.options import SinkOptions
@@ -168,6 +169,22 @@ def test_a_broker_that_is_gone_for_too_long() -> None:
     told = "cannot reach .*is mqksd running there.*0.2 s .option retryFor.*2 are confirmed, 1 were sent and are not"
     with peer(scene) as played, pytest.raises(ConnectionLost, match=told):
         put_all(played.address, block(line(1), line(2), line(3)), retry_for=0.2)
+
+
+def test_a_try_ends_with_the_time_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that accepts and stays silent uses all the time that a try has."""
+    clock = Clock()
+    monkeypatch.setattr(reaching, "time", clock)
+    patience = reaching.Patience(Address("127.0.0.1", 1), 30.0)
+    assert patience.within is None
+    patience.wait(TimeoutError())
+    assert patience.within is None, "as much as ever"
+    clock.ahead = 25.0
+    assert patience.within is not None and 0 < patience.within < 5
+    clock.ahead = 40.0
+    assert patience.within == SHORTEST_TRY
+    patience.renew()
+    assert patience.within is None
 
 
 def test_a_broker_that_was_never_there() -> None:
