@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mqks.cli import completion
 from mqks.cli.connection import ACCESS
 from mqks.cli.mqks import COMMANDS
 from tests.cli.conftest import Cli
-from tests.running import Connection
+from tests.running import PATIENCE, Connection
 
 # Anybody may have made these queues.
 NAMES = [b"billing", b"bill$(touch${IFS}pwned)", b"bill`touch${IFS}pwned`", b"bill;touch", b"bill'x\"y", b"other"]
@@ -21,7 +22,8 @@ NAMES = [b"billing", b"bill$(touch${IFS}pwned)", b"bill`touch${IFS}pwned`", b"bi
 def mqks(tmp_path: Path) -> Path:
     """The command, under its own name."""
     path = tmp_path / "mqks"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} -m mqks.cli.mqks "$@"\n')
+    code = f"import sys; from mqks.cli import completion, mqks; completion.PATIENCE = {PATIENCE}; sys.exit(mqks.main())"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
     path.chmod(0o755)
     return path
 
@@ -75,7 +77,8 @@ def test_no_broker_no_queues(mqks: Path, cli: Cli, monkeypatch: pytest.MonkeyPat
     assert (said.code, said.out, said.err) == (1, "", "")
 
 
-def test_queues_that_cannot_be_typed_are_left_out(cli: Cli, wire: Connection) -> None:
+def test_queues_that_cannot_be_typed_are_left_out(cli: Cli, wire: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "PATIENCE", PATIENCE)
     for name in ("q1", "q\x1b2"):
         assert wire.ask(f"r1 rebind {name} --confirm") == "r1 ok "
     assert cli("completion", "--queues").lines == ["q1"]

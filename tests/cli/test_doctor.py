@@ -16,7 +16,8 @@ import pytest
 
 import mqks
 from mqks import testing
-from mqks.cli import checks, disk_checks
+from mqks.cli import case as case_module
+from mqks.cli import checks, disk_checks, security_checks
 from mqks.cli.case import Case
 from mqks.cli.checks import CHECKS
 from mqks.cli.doctor import findings
@@ -24,6 +25,7 @@ from mqks.journal import Segment
 from mqks.server.config import Config
 from tests.cli.conftest import Cli
 from tests.cli.running import on_terminal
+from tests.running import PATIENCE
 
 PAGE = Path(__file__).parents[2] / "docs" / "CLI.md"
 MiB = 1 << 20
@@ -37,6 +39,13 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("MQKS_PORT", "0")
     monkeypatch.setenv("MQKS_HTTP_PORT", "0")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker on a busy machine answers late."""
+    for module in (case_module, checks, security_checks):
+        monkeypatch.setattr(module, "PATIENCE", PATIENCE)
 
 
 @pytest.fixture
@@ -169,7 +178,7 @@ def test_a_broker_that_was_asked_for_and_does_not_answer(cli: Cli, unused_port: 
 def test_a_port_that_something_else_has(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:  # it listens, and never says a word
         monkeypatch.setenv("MQKS_PORT", str(other.getsockname()[1]))
-        monkeypatch.setattr("mqks.cli.case.PATIENCE", 0.2)
+        monkeypatch.setattr(case_module, "PATIENCE", 0.2)
         said = cli("doctor", "broker")
     assert said.code == 1
     assert "something else has it → choose another --port" in said.out

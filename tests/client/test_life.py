@@ -1,5 +1,6 @@
 """What a client does when its connection does not live as long as it does: with both clients, and a real broker."""
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -14,6 +15,8 @@ import pytest
 
 import mqks
 from mqks.client import aio_driver, blocking_driver, session
+from mqks.client.aio_driver import AsyncDriver
+from mqks.client.blocking_driver import BlockingDriver
 from mqks.client.blocking_stream import Stream
 from mqks.client.liveness import is_held_back
 from mqks.testing import Broker, broker
@@ -155,7 +158,7 @@ def test_full_buffer_waits_otherwise(durable: Broker, open_mq: Open) -> None:
 
     publisher = threading.Thread(target=publish)
     publisher.start()
-    publisher.join(0.2)
+    until(lambda: mq._session.size >= 1000)
     assert publisher.is_alive()
     assert len(sent) < 20
     durable.start()
@@ -345,23 +348,51 @@ def test_who_takes_no_more_is_told_from_who_is_gone() -> None:
             assert is_held_back(near)
 
 
+def beat(mq: Any) -> None:
+    """What happens each keep_alive seconds."""
+    driver = mq._driver
+    if isinstance(driver, BlockingDriver):
+        with driver.lock:
+            assert driver._socket is not None
+            driver._beat(driver._socket)
+    else:
+        asyncio.run_coroutine_threadsafe(_beat(driver), driver.loop).result(PATIENCE)
+
+
+async def _beat(driver: AsyncDriver) -> None:
+    driver._beat()
+
+
 def test_a_full_broker_loses_no_publisher_and_no_publish(open_mq: Open) -> None:
+    ups = Ups()
     with broker(max_memory=16 << 20) as full:
-        mq = open_mq(full, max_buffer=1 << 20, **QUICK)
+        mq = open_mq(full, max_buffer=1 << 20, keep_alive=10 * PATIENCE, **ups.options)
         other = open_mq(full)
         other.rebind("q", ["e"])
-        count = 6_000  # of 4 KB: more than the broker and the kernel take
+        count = 1_000  # of 40 KB: much more than the broker and the kernel take
 
         def publish() -> None:
             for number in range(count):
-                mq.publish("e", f"{number:04000}")
+                mq.publish("e", f"{number} {'x' * 40_000}")
 
         publisher = threading.Thread(target=publish)
         publisher.start()
-        until(lambda: int(other.eval("state.memory")) > 14 << 20)
+        used: list[int] = []
+
+        def takes_no_more() -> bool:
+            """For many turns, though more waits to be read."""
+            used.append(int(other.eval("state.memory")))
+            return len(used) > 20 and len(set(used[-20:])) == 1 and is_held_back(mq._driver._socket)
+
+        until(takes_no_more)
+        for _ in range(3):  # the first one pings, and nobody answers
+            beat(mq)
+        assert not ups.down.is_set()
         consumer = other.consume("q")
-        assert [int(consumer.get().data) for _ in range(count)] == list(range(count))
+        assert [int(consumer.get().data.split()[0]) for _ in range(count)] == list(range(count))
         publisher.join(PATIENCE)
+        mq.close()
+        other.close()
 
 
 def test_a_slow_reader_is_paused_and_nothing_stands_still(

@@ -68,9 +68,11 @@ def throughput(mq: "Client", consumer: "Consumer", event: str, data: str, length
     underway = threading.Semaphore(MOST_UNDERWAY // BATCH)
 
     def publish() -> None:
-        while time.perf_counter() - begun < length:
+        going_on = True
+        while going_on:  # at least one batch, however late this thread gets its turn
             if underway.acquire(timeout=1):
                 mq.publish_many(batch, confirm=False)
+            going_on = time.perf_counter() - begun < length
         mq.publish(event, END)
 
     begun = time.perf_counter()
