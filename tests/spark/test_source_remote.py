@@ -27,9 +27,9 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Address]:
     """One for each connection that is made."""
     made: list[Address] = []
 
-    def connected(address: Address, access: Access) -> socket.socket:
+    def connected(address: Address, access: Access, within: float | None) -> socket.socket:
         made.append(address)
-        return reached(address, access)
+        return reached(address, access, within=within)
 
     monkeypatch.setattr(remote, "connected", connected)
     return made
