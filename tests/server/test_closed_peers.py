@@ -201,6 +201,38 @@ def test_consumers_that_were_there_before_go_on(stage: Stage) -> None:
     assert got(new) == []
 
 
+def test_a_successor_waits_only_for_what_closed_before_it_joined(stage: Stage) -> None:
+    other, other_client = stage.consumer(b" --manual-ack")
+    stage.publish()
+    stage.old.sendall(PINGS)
+    stage.old.close()
+    new, _ = stage.consumer()
+    other.sendall(PINGS * 3)
+    other.close()
+    newest, _ = stage.consumer()
+    stage.until_gone()
+    assert other_client.peer_closed and not other_client.gone
+    assert got(new) == [*range(MESSAGES), *range(MESSAGES + 1, 2 * MESSAGES, 2)]
+    stage.publish()
+    assert got(newest) == []
+    stage.until(lambda: other_client.gone)
+    stage.turn()
+    assert sorted(got(new) + got(newest)) == [*range(MESSAGES, 2 * MESSAGES, 2), *range(2 * MESSAGES, 3 * MESSAGES)]
+
+
+@pytest.mark.parametrize("leave", [b"d delete_consumer c2\n", b"d delete_queue q1\n"], ids=["consumer", "queue"])
+def test_a_successor_may_leave_while_it_waits(stage: Stage, leave: bytes) -> None:
+    stage.old.sendall(PINGS)
+    stage.old.close()
+    new, _ = stage.consumer()
+    stage.say(new, leave)
+    assert not stage.old_client.gone
+    stage.until_gone()
+    stage.say(new, b"c3 consume q1 e1 --manual-ack\n")
+    stage.publish()
+    assert stage.broker.queues[b"q1"].unsettled == stage.broker.queues[b"q1"].length >= MESSAGES
+
+
 def test_other_queues_go_on(stage: Stage) -> None:
     stage.old.sendall(PINGS)
     stage.old.close()

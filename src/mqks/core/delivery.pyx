@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from libc.stdint cimport UINT64_MAX, uint64_t
+from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcpy
 
 from mqks.core cimport fifo, heap, unsettled
@@ -68,7 +68,6 @@ cdef class Deliverer(Settler):
         cdef Consumer c = None
         cdef heap.Returned next
         cdef bint alone = PyList_GET_SIZE(q.consumers) == 1
-        cdef Py_ssize_t count = servable(q)
         cdef bint in_hand = False
         q.dirty = False
         if q.waits:
@@ -77,7 +76,7 @@ cdef class Deliverer(Settler):
         try:
             while q.ready.count or q.returned.count:
                 if c is None or not alone or not has_room(c):
-                    c = next_with_room(q, count)
+                    c = next_with_room(q)
                     if c is None:
                         return 0
                 if self.tail.journaled and not next_in_reach(self, q) and not self.at_hand(q):
@@ -250,23 +249,9 @@ cdef inline bint next_in_reach(Deliverer core, Queue q) noexcept:
     return position - recent.start < recent.size
 
 
-cdef Py_ssize_t servable(Queue q) except -1:
-    """How many consumers may get messages: the first ones. Those that joined after the peer of another one closed wait until
-    the messages of that one have returned."""
+cdef Consumer next_with_room(Queue q):
+    """Whose turn it is among those with room. None: each will be heard of when it has room again."""
     cdef Py_ssize_t count = PyList_GET_SIZE(q.consumers)
-    cdef uint64_t last = UINT64_MAX
-    cdef Consumer c
-    if q.returning:
-        for c in q.returning:
-            if c.ring.live:
-                last = min(last, c.connection.closed_after)
-        while count and (<Consumer>PyList_GET_ITEM(q.consumers, count - 1)).number > last:
-            count -= 1
-    return count
-
-
-cdef Consumer next_with_room(Queue q, Py_ssize_t count):
-    """Whose turn it is among the first `count` consumers, if they have room. None: each will be heard of when it has room again."""
     cdef Py_ssize_t i
     cdef Py_ssize_t at = q.turn
     cdef Consumer c

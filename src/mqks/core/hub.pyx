@@ -98,7 +98,7 @@ cdef class Core(Bounder):
             for c in waited:
                 if unheard(self, c):
                     self.held_back[c] = None
-                    self.release_if_stalled(c)
+                    self.review_returning(c)
                 elif len(ready) == AT_ONCE:
                     self.held_back[c] = None
                     self.can_resume = True
@@ -181,9 +181,7 @@ cdef class Core(Bounder):
             self.held_back[c] = None
         if not unheard(self, c):
             self.can_resume = True
-        else:
-            self.release_if_stalled(c)
-        return 0
+        return self.review_returning(c)
 
     cdef char* take_lines(self, Connection c, char* p, char* end) except NULL:
         """Lines as they come, cut anywhere; answers where the rest begins, which has to wait. A short request may have a long

@@ -39,8 +39,7 @@ cdef class Connection:
     cdef int interest                   # what the poller waits for on fd
     cdef readonly bint peer_closed      # its peer has closed, at least for sending: its consumers get no more messages
     cdef bint unreachable               # its peer has closed for both directions: output is dropped
-    cdef uint64_t closed_after          # the number of consumers that had joined any queue when its peer closed
-    cdef bint returning                 # consumers of it are in Queue.returning
+    cdef uint64_t closing               # the number of its close, while it stands in Queue.returning; else 0
     cdef bint ending                    # sends no more, gets what is pending, then is closed
     cdef bint paused                    # not read, for lack of memory
     cdef bint trickle                   # may be read once, whatever the memory
@@ -63,13 +62,15 @@ cdef class Consumer:
     cdef readonly size_t prefetch       # 0: no limit
     cdef readonly bint paused           # by its own wish
     cdef readonly uint64_t delivered
-    cdef uint64_t number                # of all consumers of all queues, in the order in which they joined
     cdef Ring ring
     cdef bint settling                  # stands in connection.settling
     cdef bint starved                   # stands in connection.starved
     cdef bint gone                      # takes no more messages
     cdef bint dismissed                 # since its queue was deleted
     cdef bint unconfirmed               # its `ok` waits for the disk, and comes before its first message
+    cdef bint returns                   # its peer has closed, and it has unsettled messages: counted in Queue.returning
+    cdef bint succeeds                  # stands in Queue.successors: gets no message yet
+    cdef uint64_t closes                # the number of the last close before it joined
 
 
 cdef class Queue:
@@ -78,7 +79,8 @@ cdef class Queue:
     cdef dict retries                   # position → count, for those above what fits beside the position
     cdef readonly list consumers        # in the order in which they joined
     cdef dict leaving                   # consumers that have left and have deliveries on their way, as keys; None until the first one
-    cdef dict returning                 # consumers with unsettled messages whose peer has closed, as keys; None until the first one
+    cdef dict returning                 # connection whose peer has closed → consumers with unsettled messages; None until the first
+    cdef dict successors                # consumers that joined after such a close, as keys; None until the first one
     cdef Py_ssize_t turn                # whose turn it is: index after the one served last
     cdef uint64_t sequence
     cdef uint64_t stamp                 # position of the last message put here: a message comes once
@@ -112,7 +114,7 @@ cdef inline size_t waiting(Connection c) noexcept:
 
 cdef inline bint has_room(Consumer c) noexcept:
     return (waiting(c.connection) < c.connection.high_water
-            and (c.prefetch == 0 or c.ring.live < c.prefetch) and not c.paused and not c.unconfirmed)
+            and (c.prefetch == 0 or c.ring.live < c.prefetch) and not c.paused and not c.unconfirmed and not c.succeeds)
 
 
 cdef inline size_t length(Queue q) noexcept:

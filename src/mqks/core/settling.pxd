@@ -13,10 +13,10 @@ cdef class Settler(Router):
     cdef readonly uint64_t acked
     cdef readonly uint64_t rejected
     cdef list progressed                # queues of which the journal has something to know
-    cdef uint64_t joins                 # consumers that have joined, all in all
+    cdef uint64_t closes                # of connections that stood in Queue.returning
 
     cdef int end_deliveries(self, Connection c) except -1
-    cdef int release_if_stalled(self, Connection c) except -1
+    cdef int review_returning(self, Connection c) except -1
     cdef bint ack_id(self, Consumer c, const char* id, size_t size) except -1
     cdef int settle_sent(self, Consumer c) except -1
     cdef bint settle_next(self, Queue q) except -1

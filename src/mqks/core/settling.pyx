@@ -5,8 +5,8 @@ goes to the tail of its queue; returned, to its old place. Retries are counted h
 says nothing to anyone.
 
 A peer that has closed may have sent acks that the broker has not processed yet. So its messages return only after its remaining
-input. Meanwhile its consumers are in Queue.returning: consumers that join the queue after the close get nothing, or they would get
-newer messages first.
+input. Meanwhile it stands in Queue.returning. Consumers that join the queue after the close are its successors: they get nothing yet,
+or they would get newer messages first.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -35,8 +35,12 @@ cdef class Settler(Router):
         consumer.dialect = dialect
         consumer.manual_ack = manual_ack
         consumer.prefetch = prefetch
-        self.joins += 1
-        consumer.number = self.joins
+        if q.returning:
+            consumer.succeeds = True
+            consumer.closes = self.closes
+            if q.successors is None:
+                q.successors = {}
+            q.successors[consumer] = None
         if c.consumers is None:
             c.consumers = {}
         c.consumers[id] = consumer
@@ -63,27 +67,34 @@ cdef class Settler(Router):
     cdef int end_deliveries(self, Connection c) except -1:
         """The peer has closed: its consumers get no more messages, and those that join later wait for what returns. Idempotent."""
         cdef Consumer consumer
-        if not c.peer_closed:
-            c.peer_closed = True
-            c.closed_after = self.joins
-            c.high_water = 0
-        if c.consumers and not is_stalled(self, c):
-            for consumer in c.consumers.values():
-                if consumer.ring.live:
-                    c.returning = True
-                    if consumer.queue.returning is None:
-                        consumer.queue.returning = {}
-                    consumer.queue.returning[consumer] = None
+        cdef dict returning
+        c.peer_closed = True
+        c.high_water = 0
+        if c.closing or not c.consumers or is_stalled(self, c):
+            return 0
+        self.closes += 1
+        c.closing = self.closes
+        for consumer in c.consumers.values():
+            if consumer.ring.live:
+                consumer.returns = True
+                if consumer.queue.returning is None:
+                    consumer.queue.returning = {}
+                returning = consumer.queue.returning
+                returning[c] = returning.get(c, 0) + 1
         return 0
 
-    cdef int release_if_stalled(self, Connection c) except -1:
-        """The peer has closed for sending only, and does not read its replies, so its input is not processed. That may last for
-        ever: no consumer waits for it."""
+    cdef int review_returning(self, Connection c) except -1:
+        """Nobody waits for consumers of a closed peer that have settled all, nor for a peer that is half-closed and does not read its
+        replies: its input is not processed, and that may last for ever."""
         cdef Consumer consumer
-        if c.returning and is_stalled(self, c):
-            c.returning = False
+        cdef bint stalled
+        if c.closing:
+            stalled = is_stalled(self, c)
+            if stalled:
+                c.closing = 0
             for consumer in c.consumers.values():
-                stop_waiting_for(self, consumer)
+                if stalled or not consumer.ring.live:
+                    stop_waiting_for(self, consumer)
         return 0
 
     def leave(self, Consumer c, bint disconnected):
@@ -135,7 +146,7 @@ cdef class Settler(Router):
         buffer.release(&q.progress, &self.memory)
         left = q.consumers
         q.consumers = []
-        q.returning = None
+        q.returning = q.successors = None
         return left
 
     cdef bint settle_next(self, Queue q) except -1:
@@ -201,10 +212,30 @@ cdef inline bint is_stalled(Settler core, Connection c) noexcept:
 
 
 cdef int stop_waiting_for(Settler core, Consumer c) except -1:
-    """Serve consumers that joined after the peer of this one closed."""
-    if c.queue.returning is not None and c in c.queue.returning:
-        del c.queue.returning[c]
-        soil(core, c.queue)
+    """Nothing returns from this consumer any more: if it was the last one of its connection, successors may be served."""
+    cdef dict returning = c.queue.returning
+    if c.returns and returning is not None:
+        returning[c.connection] -= 1
+        if not returning[c.connection]:
+            del returning[c.connection]
+            serve_successors(core, c.queue)
+    c.returns = False
+    return 0
+
+
+cdef int serve_successors(Settler core, Queue q) except -1:
+    """Those get messages now that joined before the first of the closes that are left. Both are in order."""
+    cdef Connection first = next(iter(q.returning), None)
+    cdef list ready = []
+    cdef Consumer c
+    for c in q.successors or ():
+        if first is not None and c.closes >= first.closing:
+            break
+        ready.append(c)
+    for c in ready:
+        c.succeeds = False
+        del q.successors[c]
+        soil(core, q)
     return 0
 
 
@@ -227,6 +258,9 @@ cdef int settle_all(Settler core, Consumer c) except -1:
 
 cdef int forget(Consumer c) except -1:
     c.gone = True
+    if c.succeeds:
+        c.succeeds = False
+        del c.queue.successors[c]
     del c.connection.consumers[c.id]
     if c.connection.recent is c:
         c.connection.recent = None

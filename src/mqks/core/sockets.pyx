@@ -361,7 +361,7 @@ cdef class Poller:
         cdef ssize_t size
         if not hung_up:
             if self.draining or c.unread.tail or unheard(self.core, c) or speaks(c):
-                self.core.release_if_stalled(c)
+                self.core.review_returning(c)
                 return self.want(c, c.interest & ~EPOLLIN)
             if c.publishes and not c.consumers and not c.trickle and self.near_limit():
                 c.paused = True
