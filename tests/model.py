@@ -23,6 +23,7 @@ from tests.model_words import (
     arguments,
     event_name,
     fields,
+    is_early,
     is_legal,
     json_name,
     json_seconds,
@@ -81,13 +82,15 @@ class Model(Queues):
             return
         request_id, _, rest = line.partition(b" ")
         too_long = len(line) > self.max_line
+        action, _, data = rest.partition(b" ")
+        flawed = too_long or b"\t" in line or b"\0" in line
+        connection.early = connection.early and not flawed and is_early(action, data)
         if not is_legal(name, request_id) or (too_long and len(request_id) >= self.max_line):
             connection.write(b"-", b"error " + ERROR)
             return
         try:
-            if too_long or b"\t" in line or b"\0" in line:
+            if flawed:
                 raise Bad
-            action, _, data = rest.partition(b" ")
             reply = self.action(action, data)(self, connection, request_id, data)
         except Bad:
             connection.write(request_id, b"error " + ERROR)
@@ -143,17 +146,21 @@ def as_kept(scope: bytes | None) -> bytes:
 def consume(model: Model, connection: Connection, consumer_id: bytes, data: bytes) -> bytes | None:
     words, flags = arguments(data, b"--add", b"--delete-queue-when-unused", b"--manual-ack", b"--prefetch", *LIMITS)
     name, events = queue_and_events(words)
+    before = model.texts(name)
     consumer = model.join(connection, consumer_id, name, False, b"--manual-ack" in flags, flags)
     queue = consumer.queue
+    before.setdefault(consumer, model.text(consumer))
+    model.limit(queue, flags)
     all_events = (set(events) or queue.events) | set(words.get(b"--add", []))
-    but = None if b"--add" in words else consumer
-    model.change(queue, all_events, flags.get(b"--delete-queue-when-unused"), but=but)
+    model.change(queue, all_events, flags.get(b"--delete-queue-when-unused"))
+    model.tell_changes(before, but=None if b"--add" in words else consumer)
     return confirmed(flags)
 
 
 def rebind(model: Model, _connection: Connection, _request_id: bytes, data: bytes) -> bytes | None:
     words, flags = arguments(data, b"--remove", b"--remove-mask", b"--add", *LIMITS)
     name, replacement = queue_and_events(words)
+    before = model.texts(name)
     queue = model.queue(name)
     model.limit(queue, flags)
     alone = len(words) == 1 and not flags.keys() & LIMITS  # then it removes all
@@ -162,6 +169,7 @@ def rebind(model: Model, _connection: Connection, _request_id: bytes, data: byte
     masks = words.get(b"--remove-mask", [])
     events = {event for event in events if not any(mask_matches(mask, event) for mask in masks)}
     model.change(queue, events | set(words.get(b"--add", [])), queue.when_unused)
+    model.tell_changes(before)
     return confirmed(flags)
 
 
@@ -170,9 +178,11 @@ def subscribe(model: Model, _connection: Connection, _request_id: bytes, data: b
     name, events = queue_and_events(words)
     if not events:
         raise Bad
+    before = model.texts(name)
     queue = model.queue(name)
     model.limit(queue, flags)
     model.change(queue, set(events), queue.when_unused)
+    model.tell_changes(before)
     return confirmed(flags)
 
 
@@ -182,6 +192,8 @@ def settle(reject: bool) -> Action:
         if len(words[b""]) + (b"--all" in flags) != 2:
             raise Bad
         consumer_id, *msg_ids = words[b""]
+        if b"--confirm" in flags:
+            model.check_not_elsewhere(connection, consumer_id)
         model.settle(connection, consumer_id, msg_ids[0] if msg_ids else None, reject)
         return confirmed(flags)
 
@@ -204,6 +216,8 @@ def delete_consumer(model: Model, connection: Connection, _request_id: bytes, da
     words, flags = arguments(data)
     if len(words[b""]) != 1:
         raise Bad
+    if b"--confirm" in flags:
+        model.check_not_elsewhere(connection, words[b""][0])
     model.delete_consumer(connection, words[b""][0])
     return confirmed(flags)
 
@@ -214,7 +228,9 @@ def delete_queue(model: Model, _connection: Connection, _request_id: bytes, data
         raise Bad
     queue = model.queues.get(words[b""][0])
     if queue and b"--when-unused" in flags:
+        before = model.texts(queue.name)
         model.change(queue, queue.events, flags[b"--when-unused"], pin=True)
+        model.tell_changes(before)
         if not queue.consumers:
             model.start_clock(queue)
     elif queue:
@@ -261,10 +277,13 @@ def sevx_recv(model: Model, connection: Connection, receiver_id: bytes, data: by
     when_unused = json_seconds(content.get("delete_queue_when_unused", True))
     if not isinstance(pattern, dict) or not isinstance(manual_ack, bool) or values_in(pattern) > MOST_VALUES:
         raise Bad
+    before = model.texts(json_name(content["queue"]))
     receiver = model.join(connection, receiver_id, json_name(content["queue"]), True, manual_ack, flags)
     queue = receiver.queue
+    model.limit(queue, flags)
     model.change_pattern(queue, pattern, but=receiver)
     model.change(queue, queue.events, when_unused)
+    model.tell_changes(before)
     return b""
 
 
@@ -275,6 +294,7 @@ def sevx_settle(reject: bool) -> Action:
         if content.get("all", True) is not True:
             raise Bad
         event_id = None if "all" in content else json_name(content["event_id"])
+        model.check_not_elsewhere(connection, json_name(content["receiver_id"]))
         model.settle(connection, json_name(content["receiver_id"]), event_id, reject)
         return b""
 
@@ -291,6 +311,7 @@ def sevx_delete_queue(model: Model, _connection: Connection, _request_id: bytes,
 def sevx_delete_receiver(model: Model, connection: Connection, _request_id: bytes, data: bytes) -> bytes:
     _, content, _ = sevx_data(data)
     fields(content, ["receiver_id"])
+    model.check_not_elsewhere(connection, json_name(content["receiver_id"]))
     model.delete_consumer(connection, json_name(content["receiver_id"]))
     return b""
 

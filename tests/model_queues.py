@@ -40,6 +40,7 @@ class Connection:
     offset: int = 0  # bytes of the first line that were sent
     consumers: dict[bytes, Consumer] = field(default_factory=dict)
     unread: bytes = b""
+    early: bool = True  # all its requests are in the early spec, which has no --update
     due: dict[Consumer, None] = field(default_factory=dict)  # who is to be told, as soon as it reads
 
     def pending(self) -> bytes:
@@ -57,6 +58,7 @@ class Consumer:
     sevx: bool = False
     manual_ack: bool = False
     prefetch: int = 0
+    stated: set[bytes] = field(default_factory=set)  # the flags of its request
     paused: bool = False
     dismissed: bool = False  # its queue was deleted
 
@@ -279,13 +281,13 @@ class Queues:
             consumer.queue.consumers.append(consumer)
         elif consumer.queue.name != queue:
             raise Bad
-        self.limit(consumer.queue, flags)
         if consumer.manual_ack and not manual:
             for delivery in consumer.queue.of(consumer):
                 if delivery.left:
                     consumer.queue.give_back(delivery, retry=1)
         consumer.sevx, consumer.manual_ack = sevx, manual
         consumer.prefetch = int(flags.get(b"--prefetch") or 0)
+        consumer.stated = set(flags)
         return consumer
 
     def limit(self, queue: Queue, flags: Flags) -> None:
@@ -314,6 +316,12 @@ class Queues:
                 consumer.queue.give_back(delivery, retry=1)
         self.leave(consumer)
 
+    def check_not_elsewhere(self, connection: Connection, consumer_id: bytes) -> None:
+        """A consumer that exists only on another connection cannot be spoken of."""
+        having = [one for one in self.connections if consumer_id in one.consumers]
+        if having and connection not in having:
+            raise Bad
+
     def start_clock(self, queue: Queue) -> None:
         queue.unused_since = self.clock()
         if queue.when_unused == 0:
@@ -335,23 +343,45 @@ class Queues:
         connection = consumer.connection
         if len(connection.pending()) > self.choked:
             connection.due[consumer] = None
-        else:
+        elif not connection.early:
             connection.write(consumer.id, b"ok " + self.update(consumer))
 
     def update(self, consumer: Consumer) -> bytes:
         queue = consumer.queue
-        is_there = self.queues.get(queue.name) is queue
         if consumer.sevx:
-            return pattern_update(queue.name, queue.pattern if is_there else None)
-        words = [b"--update", queue.name]
-        if is_there:
+            return pattern_update(queue.name, queue.pattern if self.queues.get(queue.name) is queue else None)
+        return b"--update " + self.text(consumer)
+
+    def text(self, consumer: Consumer) -> bytes:
+        """The data of a `consume` that asks for what this consumer has now. A deleted queue has no events."""
+        queue = consumer.queue
+        words = [queue.name]
+        if self.queues.get(queue.name) is queue:
             words += sorted(queue.events)
-            if queue.when_unused is not None:
-                value = b"=%s" % str(float(queue.when_unused)).encode() if queue.when_unused else b""
-                words.append(b"--delete-queue-when-unused" + value)
-            if consumer.manual_ack:
-                words.append(b"--manual-ack")
+        if queue.when_unused is not None:
+            value = b"=%s" % str(float(queue.when_unused)).encode() if queue.when_unused else b""
+            words.append(b"--delete-queue-when-unused" + value)
+        if consumer.manual_ack:
+            words.append(b"--manual-ack")
+        values = {
+            b"--prefetch": b"%d" % consumer.prefetch,
+            b"--max-bytes": b"%d" % queue.max_bytes,
+            b"--max-length": b"%d" % queue.max_length,
+            b"--overflow": b"drop-oldest" if queue.drops_oldest else b"reject",
+        }
+        words += [b"%s=%s" % item for item in values.items() if item[0] in consumer.stated]
         return b" ".join(words)
+
+    def texts(self, name: bytes) -> dict[Consumer, bytes]:
+        """Of all consumers of a queue, to be compared after a change."""
+        queue = self.queues.get(name)
+        return {consumer: self.text(consumer) for consumer in queue.consumers} if queue else {}
+
+    def tell_changes(self, before: dict[Consumer, bytes], but: Consumer | None = None) -> None:
+        """Tell all MQKS consumers `but` one for whom something has changed."""
+        for consumer, text in before.items():
+            if text != self.text(consumer) and not consumer.sevx and consumer is not but:
+                self.tell(consumer)
 
     def remove_queue(self, queue: Queue) -> None:
         queue.out.clear()
@@ -363,16 +393,11 @@ class Queues:
         events: set[bytes],
         when_unused: float | None,
         pin: bool = False,
-        but: Consumer | None = None,
     ) -> None:
-        """Set what `--update` speaks of; if that is a change, tell all MQKS consumers `but` one."""
+        """Set the events of a queue, and when it goes unless that is pinned."""
         if queue.pinned and not pin:
             when_unused = queue.when_unused
-        changed = (events, when_unused) != (queue.events, queue.when_unused)
         queue.events, queue.when_unused, queue.pinned = events, when_unused, queue.pinned or pin
-        for consumer in queue.consumers:
-            if changed and not consumer.sevx and consumer is not but:
-                self.tell(consumer)
 
     def change_pattern(self, queue: Queue, pattern: dict[str, Any], but: Consumer) -> None:
         """Set the queue's pattern; if it is another one, tell all SEVX receivers `but` one."""

@@ -55,10 +55,15 @@ def policy(value: bytes | None) -> bytes:
     return value
 
 
+LONGEST = 10.0**15 - 1  # seconds
+
+NUMBER = rb"[+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+
+
 def seconds(value: bytes | None) -> float:
-    if value is not None and not re.fullmatch(rb"[0-9]+(\.[0-9]+)?", value):
+    if value is not None and not (re.fullmatch(NUMBER, value) and isfinite(float(value))):
         raise Bad
-    return round(float(value or 0), 3)
+    return min(round(float(value or 0), 3), LONGEST)
 
 
 def leading_flags(data: bytes) -> tuple[bool, bytes | None, bytes]:
@@ -106,7 +111,7 @@ def arguments(data: bytes, *allowed: bytes) -> tuple[Words, Flags]:
         flag, equals, value = word.partition(b"=")
         if not word.startswith(b"--"):
             words[opened].append(name(word) if opened in (b"", b"--remove-mask") else event_name(word))
-        elif flag not in (*allowed, b"--confirm"):
+        elif flag not in (*allowed, b"--confirm") or flag in flags:
             raise Bad
         elif flag not in LISTS:
             flags[flag] = FLAGS[flag](value if equals else None)
@@ -116,6 +121,27 @@ def arguments(data: bytes, *allowed: bytes) -> tuple[Words, Flags]:
             opened = flag
             words.setdefault(flag, [])
     return words, flags
+
+
+EARLY = {  # requests of the early spec: W is a plain word
+    b"subscribe": rb"W( W)+",
+    b"consume": rb"W( --manual-ack)?",
+    b"delete_consumer": rb"W",
+    b"delete_queue": rb"W( --when-unused)?",
+    b"ack": rb"W (W|--all)",
+    b"reject": rb"W (W|--all)",
+}
+
+
+def is_early(action: bytes, data: bytes) -> bool:
+    """Does the early spec have such a request? ping and auth do not count."""
+    if action in (b"ping", b"auth", b"publish"):
+        return action != b"publish" or not data.startswith(b"--")
+    words = [
+        re.sub(rb"\A--when-unused=.+", b"--when-unused", word, flags=re.DOTALL) for word in data.split(b" ") if word
+    ]
+    form = b" ".join(word if word.startswith((b"--", b"{")) else b"W" for word in words)
+    return action in EARLY and re.fullmatch(EARLY[action], form) is not None
 
 
 def queue_and_events(words: Words) -> tuple[bytes, list[bytes]]:
@@ -166,9 +192,9 @@ def json_seconds(value: Any) -> float | None:
         return None
     if value is True:
         return 0.0
-    if not isinstance(value, int | float) or value < 0:
+    if not isinstance(value, int | float):
         raise Bad
-    return round(float(value), 3)
+    return seconds(str(value).encode())
 
 
 # Patterns and masks

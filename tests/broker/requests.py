@@ -42,7 +42,9 @@ IDS = any_of(b"m1", b"m2", b"m3", b"c1")
 QUEUES = any_of(b"q1", b"q1", b"q1", b"q2", b"q3")
 EVENTS = any_of(b"e1", b"e1", b"e1", b"e2", b"a.x", b"a.y", b"b.x.z")
 MASKS = any_of(b"a.*", b"*.x", b"*.*.z", b"b.*", b"*", b"e*", b"a.x", b"*.*")
-SECONDS = any_of(b"", b"=0", b"=0.0", b"=1", b"=2.5", b"=0.3333333333333333")
+SECONDS = any_of(
+    b"", b"=0", b"=0.0", b"=1", b"=2.5", b"=0.3333333333333333", b"=.5", b"=1.", b"=1e0", b"=1e-05", b"=1e300"
+)
 CONFIRM = any_of(b"", b"--confirm")
 LIMIT = any_of(  # lifted as often as set, so that most queues take what comes
     b"--max-length=0", b"--max-length=0", b"--max-length=1", b"--max-length=3", b"--max-bytes=0", b"--max-bytes=0",
@@ -184,13 +186,22 @@ BAD: list[bytes] = [
     b"c1 consume q1 --prefetch=x", b"c1 consume q1 --prefetch=1.5", b"c1 consume q1 --manual-ack=1",
     b"c1 consume q1 --delete-queue-when-unused=", b"c1 consume q1 --delete-queue-when-unused=-1",
     b"c1 consume q1 --delete-queue-when-unused=nan", b"c1 consume q1 --delete-queue-when-unused=inf",
+    b"c1 consume q1 --delete-queue-when-unused=1_0", b"c1 consume q1 --delete-queue-when-unused=1e999",
+    b"x delete_queue q1 --when-unused=.", b"x delete_queue q1 --when-unused=1e", b"x delete_queue q1 --when-unused=+1",
+    b"x delete_queue q1 --when-unused=\xd9\xa1", b"x subscribe q1 e1 {", b"x consume q1 --manual-ack --manual-ack",
+    b"x ack c1 m1 --confirm --confirm", b"x publish --confirm --once --confirm e1 d", b"x  ack  c1  m1 ",
+    b"x delete_queue  q1  --when-unused=1 ", b"x delete_queue --when-unused q1", b"x consume --manual-ack q1",
+    b"x rebind q1 --max-length=1 --max-length=1", b"x rebind q1 --remove e1 --add e2 --remove e3",
+    b'x send --confirm --confirm {}', b'c1 recv --prefetch=1 --prefetch=1 {"queue": "q1", "pattern": {}}',
+    b'c1 recv {"queue": "q1", "pattern": {}, "delete_queue_when_unused": 1' + b"0" * 200 + b"}",
+    b'c1 recv {"queue": "q1", "pattern": {}, "delete_queue_when_unused": 1e300}',
     b"c1 consume q1 --max-length", b"c1 consume q1 --max-length=-1", b"x rebind q1 --max-bytes=x e1",
     b"x rebind q1 --overflow", b"x rebind q1 --overflow= e1", b"x rebind q1 --overflow=drop e1",
     b"x subscribe q1 e1 --max-length=2 --prefetch=2", b"x publish --max-length=2 e1 d",
     b'c1 recv --overflow=x {"queue": "q1", "pattern": {}}', b"c1 consume q1 --remove e1",
     b"c1 consume q1 e1,retry=5", b"c1 consume q\r1", b"  c1 consume q1",
     b"c1 consume  q1   e1  --confirm ", b"x rebind", b"x rebind q1 --manual-ack", b"x rebind q1 --add=e1",
-    b"x rebind q1 --add e1 --add e2 --confirm --confirm", b"x subscribe q1", b"x subscribe",
+    b"x rebind q1 --add e1 --add e2 --confirm", b"x rebind q1 --confirm --confirm", b"x subscribe q1", b"x subscribe",
     b"x subscribe q1 --add e1", b"x ack", b"x ack c1", b"x ack c1 m1 m2", b"x ack c1 m1 --all",
     b"x ack --all", b"x reject c1 -", b"x ack c1 --al", b"x delete_consumer", b"x delete_consumer c1 c2",
     b"x delete_queue", b"x delete_queue q1 q2", b"x delete_queue q1 --when-unused=x",
@@ -214,6 +225,16 @@ BAD: list[bytes] = [
     b"x publish e1 " + b"y" * 287, b"x publish e1 " + b"y" * 288, b"y\t" * 200,
 ]  # fmt: skip
 
+EARLY = weighted(  # what a client of the early spec sends
+    (2, words(IDS, b"subscribe", QUEUES, some(EVENTS, at_least=1))),
+    (2, words(CONSUMERS, b"consume", QUEUES, any_of(b"", b"--manual-ack"))),
+    (1, words(IDS, b"publish", EVENTS, b"d")),
+    (1, words(IDS, any_of(b"ack", b"reject"), CONSUMERS, st.one_of(IDS, st.just(b"--all")))),
+    (1, words(IDS, b"delete_consumer", CONSUMERS)),
+    (1, words(IDS, b"delete_queue", QUEUES)),
+    (1, words(IDS, b"delete_queue", QUEUES, st.tuples(st.just(b"--when-unused"), SECONDS).map(b"".join))),
+    (1, any_of(b"x ping d", b"x auth t", b'x auth {"token": "t"}')),
+)
 MESSAGES = weighted((3, PUBLISH), (1, SEND))
 JOINS = weighted((2, CONSUME), (1, RECV))
 REQUESTS = weighted(

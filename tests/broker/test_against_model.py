@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.broker.driver import Pair, cut
-from tests.broker.requests import JOINS, MESSAGES, REQUESTS
+from tests.broker.requests import EARLY, JOINS, MESSAGES, REQUESTS
 
 MAX_LINE = 300
 HIGH_WATER = 200
@@ -23,6 +23,7 @@ THEN = st.sampled_from(["stay", "turn", "flow"])
 FIRST_JOINS = st.sampled_from([b"c1", b"c2"]).flatmap(
     lambda consumer_id: st.sampled_from(
         [
+            consumer_id + b" consume q1",
             consumer_id + b" consume q1 e1 --manual-ack",
             consumer_id + b" consume q1 e1 --manual-ack --prefetch=2",
             consumer_id + b" consume q1 e1 --delete-queue-when-unused=1",
@@ -92,6 +93,11 @@ class BrokerAgainstModel(RuleBasedStateMachine):
         consumers = self.pair.consumers()
         index, consumer_id = consumers[pick % len(consumers)]
         self.pair.feed(index, b"d1 delete_consumer %s\n" % consumer_id)
+        self.go_on(then)
+
+    @rule(index=INDEX, data=lines(EARLY, at_most=3), then=THEN)
+    def say_early(self, index: int, data: bytes, then: str) -> None:
+        self.pair.feed(self.one(index), data)
         self.go_on(then)
 
     @rule(index=INDEX, data=lines(REQUESTS, at_most=3))

@@ -151,10 +151,11 @@ def test_an_update_made_for_many_is_made_once() -> None:
     clients = [broker.connect(PEER) for _ in range(200)]
     broker.feed(clients[0], b"r rebind q1 " + b" ".join(b"event%d" % n for n in range(9000)) + b"\n")
     for client in clients:
-        broker.feed(client, b"c1 consume q1\n")
+        broker.feed(client, b"c1 consume q1 --add event0\n")
     queue = broker.queues[b"q1"]
     broker.feed(clients[0], b"r rebind q1 --add zz\n")
-    assert queue.update_text(False) is queue.update_text(False)
+    first, second = queue.consumers[:2]
+    assert queue.update_text(first) is queue.update_text(second)
     assert all(client.pending().endswith(b" zz\n") for client in clients)
 
 

@@ -102,6 +102,21 @@ def test_who_could_not_be_told_of_a_change_is_told_later(full: Full) -> None:
     assert other.pending_size == len(b"c1 ok --update q1 e1\n"), "once"
 
 
+@pytest.mark.parametrize(("request_line", "updates"), [(b"p ping", 0), (b"m publish --confirm e9 d", 1)])
+def test_whether_an_early_client_is_told_is_decided_when_it_could_be(
+    full: Full, request_line: bytes, updates: int
+) -> None:
+    """Of one whose requests are all early nothing is sent, though they were when the queue changed."""
+    full.feed(b"r rebind q1 e1 e2")
+    early = full.broker.connect(PEER)
+    full.broker.feed(early, b"c1 consume q1\n")
+    full.fill()
+    full.feed(b"r rebind q1 --remove e2")
+    full.broker.feed(early, request_line + b"\n")
+    full.ease()
+    assert early.pending().count(b"c1 ok --update q1 e1\n") == updates
+
+
 def test_nothing_is_kept_of_one_who_goes_before_it_is_told(full: Full) -> None:
     other = consumer(full)
     full.fill()

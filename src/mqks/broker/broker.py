@@ -16,6 +16,7 @@ from mqks.broker.actions import find
 from mqks.broker.bridge import render
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
+from mqks.broker.early import is_early
 from mqks.broker.entrance import SAY_WHO, Entrance
 from mqks.broker.errors import BadRequest, Fault, show
 from mqks.broker.history import Histories
@@ -156,6 +157,9 @@ class Broker(Durable):
     def request(self, connection: Connection, line: bytes, flaw: int) -> None:
         assert isinstance(connection, Client)
         request_id, space, rest = line.partition(b" ")
+        name, _, data = rest.partition(b" ")
+        if connection.early_only and (flaw or not is_early(name, data)):
+            connection.early_only = False
         try:
             if another := other_protocol(line, is_first=connection.lines <= 1):
                 self.entrance.cut_short(connection)
@@ -167,7 +171,6 @@ class Broker(Durable):
                 raise self._flawed(connection, flaw)
             if request_id == b"-":
                 raise BadRequest("no legal request_id")
-            name, _, data = rest.partition(b" ")
             if connection.stranger and name != b"auth":
                 raise BadRequest(SAY_WHO)
             action = find(name, data)

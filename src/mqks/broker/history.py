@@ -173,11 +173,12 @@ class Histories:
             for stream in list(streams):
                 self._end(stream)
 
-    def leave(self, client: Client, request_id: bytes) -> None:
-        """The client has seen enough."""
-        for stream in list(self._streams.get(client, ())):
-            if stream.request_id == request_id:
-                self._end(stream)
+    def leave(self, client: Client, request_id: bytes) -> bool:
+        """The client has seen enough; answers whether it has a history of this id."""
+        streams = [stream for stream in self._streams.get(client, ()) if stream.request_id == request_id]
+        for stream in streams:
+            self._end(stream)
+        return bool(streams)
 
     def forget(self, client: Client) -> None:
         for stream in self._streams.pop(client, ()):

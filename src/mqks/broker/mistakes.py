@@ -19,7 +19,7 @@ from mqks.logs import Entry
 
 log = logging.getLogger(__name__)
 
-SHOWN_OF_A_LINE = 200
+SHOWN_OF_A_LINE = 1024  # bytes
 LOGGED_ONE_BY_ONE = 10  # of one mistake, on one connection, in one second
 LOGGED_LINES = 100  # of all mistakes in one second
 LOGGED_BYTES = 64 << 10  # likewise

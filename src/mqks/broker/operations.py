@@ -11,6 +11,7 @@ from collections.abc import Callable
 from mqks.broker import jsons
 from mqks.broker.bridge import MQKS, SEVX
 from mqks.broker.client import Client, origin
+from mqks.broker.consumer_ids import ConsumerIds
 from mqks.broker.errors import BadRequest, show
 from mqks.broker.exchange import Exchange, named
 from mqks.broker.limits import Limits
@@ -20,7 +21,7 @@ from mqks.broker.pace import Pace
 from mqks.broker.patterns import Pattern
 from mqks.broker.queue import Queue
 from mqks.broker.timers import Timers
-from mqks.broker.words import Words
+from mqks.broker.words import PREFETCH, UPDATED, Words
 from mqks.core.hub import Core
 from mqks.core.parts import Consumer
 from mqks.core.parts import Queue as CoreQueue
@@ -45,6 +46,10 @@ def do_nothing() -> None:
     """Where no sockets are."""
 
 
+def everyone(_: Consumer) -> bool:
+    return True
+
+
 def _cost(consumer_id: bytes) -> int:
     """Of a consumer. The core has its id twice, once as the beginning of replies."""
     return CONSUMER_COST + 2 * len(consumer_id)
@@ -61,6 +66,7 @@ class Operations:
         self.pace = Pace(limits, core, self.timers)
         self.overflow = Overflow(self, limits)
         self.queues: dict[bytes, Queue] = {}
+        self.consumer_ids = ConsumerIds()
         self.clients: dict[Client, None] = {}  # in the order in which they came
         self.listeners: dict[bytes, Callable[[bytes], None]] = {}  # by event
         self.make_room: Callable[[BadRequest], bool] = nobody_goes  # for one more client: see Entrance
@@ -68,6 +74,7 @@ class Operations:
         self.refused = 0  # clients that were turned away, because there were too many
         self.connections = 0  # clients, without those from inside
         self._origins: Counter[str] = Counter()  # how many of them come from where
+        self._stated: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}  # one of each, which consumers share
         self.started = clock()
 
     # ── clients, and others who listen ──
@@ -187,7 +194,7 @@ class Operations:
     def delete_queue(self, queue: Queue) -> None:
         self.overflow.forget(queue)
         for consumer in self.core.delete_queue(queue):
-            self.core.charge(-_cost(consumer.id))
+            self._forget_consumer(consumer)
             self.core.tell(consumer)
         self.timers.cancel(queue)
         self.exchange.set_events(queue, set())
@@ -206,6 +213,12 @@ class Operations:
         purged = self.core.purge(queue, most)
         self.core.write_out()
         return purged
+
+    def set_bounds(self, queue: Queue, bounds: Bounds) -> set[bytes]:
+        """Set its limits; answers the flags whose values changed."""
+        changed = queue.bounds.differing(bounds)
+        self.overflow.apply(queue, bounds)
+        return changed
 
     def set_unused(self, queue: Queue, seconds: float | None) -> bool:
         """A consumer states when its queue may go; answers whether that changed anything."""
@@ -246,6 +259,11 @@ class Operations:
     def consumer(self, client: Client, consumer_id: bytes) -> Consumer | None:
         return client.consumers.get(consumer_id) if client.consumers else None
 
+    def check_not_elsewhere(self, consumer_id: bytes) -> None:
+        """A request speaks of a consumer that its connection does not have. One that exists nowhere is fine."""
+        if consumer_id in self.consumer_ids:
+            raise BadRequest("this consumer belongs to another connection", show(consumer_id))
+
     def queue_to_consume(self, client: Client, consumer_id: bytes, name: bytes) -> Queue:
         """The queue for a new or re-stated consumer; its id must not already stand for another queue."""
         consumer = self.consumer(client, consumer_id)
@@ -261,15 +279,18 @@ class Operations:
     def join(
         self, client: Client, consumer_id: bytes, queue: Queue, dialect: int, manual_ack: bool, words: Words
     ) -> Consumer:
-        prefetch = self._prefetch(client, consumer_id, manual_ack, int(words.flags.get(b"--prefetch", 0)))
+        prefetch = self._prefetch(client, consumer_id, manual_ack, int(words.flags.get(PREFETCH, 0)))
         consumer = self.consumer(client, consumer_id)
         if consumer is None:
             if queue.consumers:
                 self.notice_closes()
             consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
+            self.consumer_ids.add(consumer)
             self.core.charge(_cost(consumer_id))
         else:
             self.core.change(consumer, dialect, manual_ack, prefetch)
+        stated = tuple(flag for flag in UPDATED if flag in words.flags)
+        consumer.stated = self._stated.setdefault(stated, stated)
         queue.deserted = None
         self.timers.cancel(queue)
         return consumer
@@ -286,12 +307,16 @@ class Operations:
 
     def leave(self, consumer: Consumer, disconnected: bool = False) -> None:
         self.core.leave(consumer, disconnected)
-        self.core.charge(-_cost(consumer.id))
+        self._forget_consumer(consumer)
         queue = consumer.queue
         assert isinstance(queue, Queue)
         if not queue.consumers:
             queue.deserted = self.timers.clock()
         self.watch_unused(queue)
+
+    def _forget_consumer(self, consumer: Consumer) -> None:
+        self.consumer_ids.remove(consumer)
+        self.core.charge(-_cost(consumer.id))
 
     # ── telling consumers ──
 
@@ -299,22 +324,34 @@ class Operations:
         """The events of the queue, or when it goes, have changed: SEVX receivers have no use for either."""
         self._tell(queue, MQKS, but)
 
+    def tell_limits(
+        self, queue: Queue, changed: set[bytes], but: Consumer | None = None, also: Consumer | None = None
+    ) -> None:
+        """These limits of the queue have changed: consumers that stated one of them are told, and `also` one that has
+        changed its own options."""
+        if changed:
+            self._tell(queue, MQKS, but, lambda consumer: consumer is also or not changed.isdisjoint(consumer.stated))
+        elif also is not None:
+            self.core.tell(also)
+
     def tell_pattern(self, queue: Queue, but: Consumer) -> None:
         """The pattern of the queue has changed, which MQKS consumers do not know of."""
         self._tell(queue, SEVX, but)
 
-    def _tell(self, queue: Queue, dialect: int, but: Consumer | None) -> None:
+    def _tell(
+        self, queue: Queue, dialect: int, but: Consumer | None, wants: Callable[[Consumer], bool] = everyone
+    ) -> None:
         for consumer in queue.consumers:
-            if consumer is not but and consumer.dialect == dialect:
+            if consumer is not but and consumer.dialect == dialect and wants(consumer):
                 self.core.tell(consumer)
 
     @staticmethod
     def update(consumer: Consumer) -> bytes:
-        """How things stand with a consumer's queue now: nothing is left of one that is gone."""
+        """How things stand with a consumer's queue now: one that is gone has neither events nor a pattern."""
         queue = consumer.queue
         assert isinstance(queue, Queue)
         if consumer.dialect == MQKS:
-            text = b"--update " + (queue.name if queue.gone else queue.update_text(consumer.manual_ack))
+            text = b"--update " + queue.update_text(consumer)
         else:
             pattern = None if queue.gone or queue.pattern is None else queue.pattern.content
             text = jsons.dumps({"update": {"queue": queue.name.decode("utf-8", "replace"), "pattern": pattern}})

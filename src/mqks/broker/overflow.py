@@ -50,10 +50,19 @@ class Bounds:
             flags.get(OVERFLOW, self.overflow),
         )
 
+    def values(self) -> dict[bytes, bytes]:
+        """Each flag and its value."""
+        return {LENGTH: b"%d" % self.max_length, BYTES: b"%d" % self.max_bytes, OVERFLOW: self.overflow}
+
     def text(self) -> bytes:
         """As flags, each after a space."""
-        said = {LENGTH: b"%d" % self.max_length, BYTES: b"%d" % self.max_bytes, OVERFLOW: self.overflow}
-        return b"".join(b" %s=%s" % (flag, value) for flag, value in said.items() if value not in (b"0", b""))
+        return b"".join(b" %s=%s" % (flag, value) for flag, value in self.values().items() if value not in (b"0", b""))
+
+    def differing(self, other: Bounds) -> set[bytes]:
+        """The flags whose values are not the same."""
+        if self == other:
+            return set()
+        return {flag for flag, _ in self.values().items() ^ other.values().items()}
 
     @classmethod
     def read(cls, flags: Mapping[bytes, bytes]) -> Bounds:

@@ -1,12 +1,14 @@
 """A queue as the broker's policy sees it: what it is subscribed to, how long it may be, since when nobody consumes it
 and when it goes. Its messages are the core's."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from mqks.broker import jsons
 from mqks.broker.overflow import Bounds
 from mqks.broker.patterns import Pattern
-from mqks.broker.words import UNUSED, rounded
+from mqks.broker.words import PREFETCH, UNUSED, rounded
+from mqks.core.parts import Consumer
 from mqks.core.parts import Queue as CoreQueue
 
 STICKY = b"--sticky"
@@ -53,18 +55,32 @@ class Queue(CoreQueue):
         """Does each request about it cost much? To compare, sort and write all its events takes milliseconds."""
         return len(self.events) > MANY_EVENTS or len(self.kept) > LONG
 
-    def update_text(self, manual_ack: bool) -> bytes:
-        """What --update tells a consumer about the queue. It is made once: a queue may have many consumers."""
+    def update_text(self, consumer: Consumer) -> bytes:
+        """What --update tells a consumer: the data of a `consume` that asks for the same. A queue that is gone has no
+        events, but the consumer's flags are the same."""
+        words = [self._shared(()) if self.gone else self._shared_by_all()]
+        if consumer.manual_ack:
+            words.append(b"--manual-ack")
+        if consumer.stated:
+            values = {**self.bounds.values(), PREFETCH: b"%d" % consumer.prefetch}
+            words += [b"%s=%s" % (flag, values[flag]) for flag in consumer.stated]
+        return b" ".join(words)
+
+    def _shared_by_all(self) -> bytes:
+        """The part that is the same for all consumers. It is made once: there may be many."""
         if self._update is None:
-            words = [self.name, *sorted(self.events)]
-            if self.unused is not None:
-                words.append(UNUSED + (b"=%r" % self.unused if self.unused else b""))  # rounded: it has no exponent
-            self._update = b" ".join(words)
-        return self._update + (b" --manual-ack" if manual_ack else b"")
+            self._update = self._shared(sorted(self.events))
+        return self._update
+
+    def _shared(self, events: Iterable[bytes]) -> bytes:
+        words = [self.name, *events]
+        if self.unused is not None:
+            words.append(UNUSED + (b"=%r" % self.unused if self.unused else b""))
+        return b" ".join(words)
 
     def definition(self) -> bytes:
         """All that it is, but for its messages, as the journal has it."""
-        text = self.update_text(manual_ack=False)
+        text = self._shared_by_all()
         if self.unused_is_sticky:
             text += b" " + STICKY
         text += self.bounds.text()

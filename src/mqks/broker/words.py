@@ -1,8 +1,8 @@
 """The words of a request: names, flags, and lists that a flag opens. Each action states its flags in a table."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from mqks.broker.errors import BadRequest, show
@@ -12,10 +12,10 @@ AT_ONCE = 0.0
 LONGEST = 1e15 - 1  # seconds
 REJECT, DROP_OLDEST = b"reject", b"drop-oldest"
 LENGTH, BYTES, OVERFLOW = b"--max-length", b"--max-bytes", b"--overflow"
+PREFETCH = b"--prefetch"
 UNUSED = b"--delete-queue-when-unused"
 LONG = 4096  # bytes of words, which cost so much to read that others have their turn then
 MOST_WORDS = 1000  # of a request that takes no events: so many are read before it is found wrong
-_DECIMAL = re.compile(rb"[0-9]{1,15}(\.[0-9]{1,20})?")  # with the decimals that any float may be shown with
 
 FlagParser = Callable[[bytes | None], Any]
 
@@ -28,16 +28,23 @@ def switch(value: bytes | None) -> bool:
 
 def seconds(value: bytes | None) -> float:
     """Seconds, or none for at once."""
-    if value is None:
-        return AT_ONCE
-    if not _DECIMAL.fullmatch(value):
-        raise BadRequest("not a number of seconds", show(value))
-    return rounded(float(value))
+    return AT_ONCE if value is None else number_of_seconds(value, show(value))
+
+
+def number_of_seconds(value: bytes | float, shown: str) -> float:
+    """A number, or a text in ASCII that Python's float() accepts, without underscores; finite and not negative."""
+    try:
+        number = inf if isinstance(value, bytes) and (b"_" in value or not value.isascii()) else float(value)
+    except (ValueError, OverflowError):
+        number = inf
+    if not 0 <= number < inf:
+        raise BadRequest("not a number of seconds", shown)
+    return rounded(number)
 
 
 def rounded(seconds: float) -> float:
-    """To milliseconds: so it is told and written in decimals that are taken again. Less than half of one is at once."""
-    return min(round(seconds, 3), LONGEST)
+    """To milliseconds, without a sign. Less than half of one is at once."""
+    return abs(min(round(seconds, 3), LONGEST))
 
 
 def count(value: bytes | None) -> int:
@@ -67,7 +74,8 @@ Flags = Mapping[bytes, FlagParser]
 CONFIRM: Flags = {b"--confirm": switch}
 BOUNDS: Flags = {LENGTH: count, BYTES: count, OVERFLOW: policy}
 BIND: Flags = {**CONFIRM, **BOUNDS}
-CONSUMER: Flags = {**BIND, b"--prefetch": count}  # in both dialects
+CONSUMER: Flags = {**BIND, PREFETCH: count}  # in both dialects
+UPDATED = (PREFETCH, *sorted(BOUNDS))  # flags that an --update repeats where the consumer stated them, in this order
 MESSAGE: Flags = {**CONFIRM, b"--once": scope}
 
 
@@ -125,8 +133,10 @@ def parse(
             current.append(word)
             continue
         flag, equals, value = word.partition(b"=")
+        if flag in words.flags:
+            raise BadRequest("this flag stands there twice", show(flag))
         if flag in lists and not equals:
-            current = words.lists.setdefault(flag, [])
+            current = words.lists.setdefault(flag, [])  # a list may be continued
         elif flag in flags:
             words.flags[flag] = flags[flag](value if equals else None)
         else:

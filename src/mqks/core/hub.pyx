@@ -289,6 +289,8 @@ cdef class Core(Bounder):
         cdef Digest digest
         if event[0] == 45:
             event = take_flags(event, end, &flags)
+            if flags.confirm or flags.once_size:
+                c.early_only = False
         c.publishes = True
         after_event = <char*>memchr(event, 32, end - event)
         if after_event == NULL or after_event == event or self.memory.used >= self.max_memory or self.refusing:

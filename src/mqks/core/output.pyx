@@ -189,7 +189,7 @@ cdef class Output:
             if full:
                 self.owed[c] = None
                 self.squeezed = True
-        else:
+        elif not c.early_only:
             self.say(c, self.handler.update(consumer))
 
     cdef int write(self, Connection c, const char* text, size_t size) except -1:

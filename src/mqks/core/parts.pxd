@@ -33,6 +33,7 @@ cdef class Connection:
     cdef readonly uint64_t received
     cdef readonly uint64_t sent
     cdef public bint publishes          # has published, or tried to
+    cdef public bint early_only         # all its requests are in the early spec, which has no --update: it gets none
     cdef readonly bint gone
     cdef readonly int held              # answers to it that wait for the disk: replies in groups, histories
     cdef bint dirty                     # stands in Output.dirty_connections
@@ -61,6 +62,7 @@ cdef class Consumer:
     cdef readonly bint manual_ack
     cdef readonly size_t prefetch       # 0: no limit
     cdef readonly bint paused           # by its own wish
+    cdef public tuple stated            # flags of its request that an update repeats; the handler's
     cdef readonly uint64_t delivered
     cdef Ring ring
     cdef bint settling                  # stands in connection.settling

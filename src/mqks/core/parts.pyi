@@ -7,6 +7,7 @@ class Connection:
     granted: set[bytes] | None
     budget: int
     publishes: bool
+    early_only: bool
     reads_history: bool
     @property
     def tls(self) -> object | None: ...
@@ -35,6 +36,7 @@ class Connection:
     def pending(self) -> bytes: ...
 
 class Consumer:
+    stated: tuple[bytes, ...]
     @property
     def id(self) -> bytes: ...
     @property

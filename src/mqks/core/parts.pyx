@@ -17,6 +17,7 @@ cdef class Connection:
     def __cinit__(self):
         self.fd = -1
         self.budget = INT64_MAX
+        self.early_only = True
 
     def __dealloc__(self):
         cdef Memory uncounted = Memory(0)       # the core that counted may be gone already
@@ -50,6 +51,7 @@ cdef class Consumer:
         self.connection = connection
         self.queue = queue
         self.prefix = id + b" ok "
+        self.stated = ()
 
     def __dealloc__(self):
         cdef Memory uncounted = Memory(0)

@@ -21,6 +21,7 @@ from mqks.broker.words import (
     seconds,
     switch,
 )
+from mqks.core.parts import Consumer
 from mqks.names import Mask
 
 CONSUME: Flags = {
@@ -78,16 +79,25 @@ def consume(broker: Operations, client: Client, request_id: bytes, data: bytes) 
     unused = permit_unused(rights, there, seconds is not None, seconds)
     broker.check_change(name, wanted, bounds, unused)
     queue = broker.queue_to_consume(client, request_id, name)
-    broker.overflow.apply(queue, bounds)
-    broker.join(client, request_id, queue, MQKS, b"--manual-ack" in words.flags, words)
+    limits = broker.set_bounds(queue, bounds)
+    before = _options(broker.consumer(client, request_id))
+    consumer = broker.join(client, request_id, queue, MQKS, b"--manual-ack" in words.flags, words)
     changed = broker.exchange.set_events(queue, wanted)
     changed |= broker.set_unused(queue, unused)
+    knows = None if b"--add" in words.lists else consumer
+    restated = before not in (None, _options(consumer))
     if changed:
-        own = None if b"--add" in words.lists else client.consumers[request_id]
-        broker.tell_update(queue, but=own)
+        broker.tell_update(queue, but=knows)
+    else:
+        broker.tell_limits(queue, limits, but=knows, also=consumer if restated and not knows else None)
     broker.keep(queue)
     if words.confirm:
-        broker.core.confirm(client, request_id, client.consumers[request_id])
+        broker.core.confirm(client, request_id, consumer)
+
+
+def _options(consumer: Consumer | None) -> tuple[object, ...] | None:
+    """What a consumer states of itself, and an --update repeats."""
+    return None if consumer is None else (consumer.manual_ack, consumer.stated, consumer.prefetch)
 
 
 def pause(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
@@ -147,9 +157,11 @@ def _bind(broker: Operations, client: Client, request_id: bytes, words: Words, n
     bounds = permit_bounds(client.rights, name, there, words)
     broker.check_change(name, wanted, bounds, there.unused if there else None)
     queue = broker.queue(name)
-    broker.overflow.apply(queue, bounds)
+    limits = broker.set_bounds(queue, bounds)
     if broker.exchange.set_events(queue, wanted):
         broker.tell_update(queue)
+    else:
+        broker.tell_limits(queue, limits)
     broker.keep(queue)
     if words.confirm:
         broker.core.confirm(client, request_id)

@@ -15,7 +15,8 @@ def delete_consumer(broker: Durable, client: Client, request_id: bytes, data: by
     consumer = broker.consumer(client, consumer_id)
     if consumer is not None:
         broker.leave(consumer)
-    broker.histories.leave(client, consumer_id)
+    if not broker.histories.leave(client, consumer_id) and consumer is None and words.confirm:
+        broker.check_not_elsewhere(consumer_id)
     if words.confirm:
         broker.core.confirm(client, request_id)
 

@@ -33,5 +33,7 @@ def _settle(
     consumer = broker.consumer(client, words.plain[0])
     if consumer is not None:
         settle(consumer, None if everything else words.plain[1])
+    elif words.confirm:
+        broker.check_not_elsewhere(words.plain[0])
     if words.confirm:
         broker.core.confirm(client, request_id, settled=True)

@@ -14,7 +14,7 @@ from mqks.broker.operations import Operations
 from mqks.broker.overflow import permit_bounds, permit_unused
 from mqks.broker.patterns import MOST_VALUES, Pattern, values_in
 from mqks.broker.queue import Queue
-from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, LONG, MESSAGE, Flags, Words, before_json, rounded
+from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, LONG, MESSAGE, Flags, Words, before_json, number_of_seconds
 from mqks.core.parts import Consumer
 
 EVENT_TWICE = 'the key "event" is there twice: for some consumer it may be the other event'
@@ -76,9 +76,9 @@ def _unused(request: dict[str, Any]) -> float | None:
         return AT_ONCE
     if value is False or value is None:
         return None
-    if not isinstance(value, int | float) or not 0 <= value < 1e15:
+    if not isinstance(value, int | float):
         raise BadRequest("delete_queue_when_unused must be true, false or a number of seconds")
-    return rounded(float(value))
+    return number_of_seconds(value, "delete_queue_when_unused")
 
 
 def _pattern(content: Any, there: Queue | None) -> Pattern:
@@ -109,13 +109,15 @@ def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
     unused = permit_unused(client.rights, there, "delete_queue_when_unused" in request, unused)
     broker.check_change(name, there.events if there else set(), bounds, unused, pattern if changes else None)
     queue = broker.queue_to_consume(client, request_id, name)
-    broker.overflow.apply(queue, bounds)
+    limits = broker.set_bounds(queue, bounds)
     consumer = broker.join(client, request_id, queue, SEVX, manual_ack, words)
     if changes:
         broker.exchange.set_pattern(queue, pattern)
         broker.tell_pattern(queue, but=consumer)
     if broker.set_unused(queue, unused):
         broker.tell_update(queue, but=consumer)
+    else:
+        broker.tell_limits(queue, limits, but=consumer)
     broker.keep(queue)
     broker.core.confirm(client, request_id, consumer)
 
@@ -139,10 +141,13 @@ def _settle(
     everything = _flag(request, "all")
     if everything == ("event_id" in request):
         raise BadRequest("expected event_id or all: true")
-    consumer = broker.consumer(client, _name(request, "receiver_id"))
+    receiver_id = _name(request, "receiver_id")
+    consumer = broker.consumer(client, receiver_id)
     event_id = None if everything else _name(request, "event_id")
     if consumer is not None:
         settle(consumer, event_id)
+    else:
+        broker.check_not_elsewhere(receiver_id)
     broker.core.confirm(client, request_id, settled=True)
 
 
@@ -158,9 +163,12 @@ def delete_queue(broker: Operations, client: Client, request_id: bytes, data: by
 
 def delete_receiver(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
     _, request = _request(data, ("receiver_id",))
-    consumer = broker.consumer(client, _name(request, "receiver_id"))
+    receiver_id = _name(request, "receiver_id")
+    consumer = broker.consumer(client, receiver_id)
     if consumer is not None:
         broker.leave(consumer)
+    else:
+        broker.check_not_elsewhere(receiver_id)
     broker.core.confirm(client, request_id)
 
 

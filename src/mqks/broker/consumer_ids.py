@@ -1,0 +1,40 @@
+"""All consumers of the broker by their id, which several connections may use at once. Each step is O(1)."""
+
+from collections.abc import Iterator, Mapping
+
+from mqks.core.parts import Consumer
+
+
+class ConsumerIds(Mapping[bytes, Consumer]):
+    def __init__(self) -> None:
+        # An id that several consumers have, which is rare, has them as keys of a dict.
+        self._consumers: dict[bytes, Consumer | dict[Consumer, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._consumers)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._consumers)
+
+    def __contains__(self, consumer_id: object) -> bool:
+        return consumer_id in self._consumers
+
+    def __getitem__(self, consumer_id: bytes) -> Consumer:
+        """The one that came first."""
+        found = self._consumers[consumer_id]
+        return next(iter(found)) if isinstance(found, dict) else found
+
+    def add(self, consumer: Consumer) -> None:
+        found = self._consumers.setdefault(consumer.id, consumer)
+        if isinstance(found, dict):
+            found[consumer] = None
+        elif found is not consumer:
+            self._consumers[consumer.id] = {found: None, consumer: None}
+
+    def remove(self, consumer: Consumer) -> None:
+        found = self._consumers[consumer.id]
+        if isinstance(found, dict):
+            del found[consumer]
+            if found:
+                return
+        del self._consumers[consumer.id]
