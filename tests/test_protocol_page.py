@@ -4,15 +4,23 @@ python -m tests.test_protocol_page      writes the dialogues anew into the page
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
-from mqks.broker import inspection
+from mqks.broker import inspection, original_names
 from tests import dialogue
 
 PAGE = Path(__file__).parent.parent / "docs" / "PROTOCOL.md"
 BLOCK = re.compile(r"^```dialogue (?P<name>\S+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 FIELDS = re.compile(r"^<!-- fields of (?P<view>\w+) -->$.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
-VIEWS = {"StateView", "QueueView", "ConsumerView", "ClientView"}
+TABLES: dict[str, Mapping[str, str]] = {
+    "StateView": inspection.StateView.fields,
+    "QueueView": inspection.QueueView.fields,
+    "ConsumerView": inspection.ConsumerView.fields,
+    "ClientView": inspection.ClientView.fields,
+    "NAMES": original_names.NAMES,
+    "ConfigView": original_names.ConfigView.fields,
+}
 REPAIR = "run `python -m tests.test_protocol_page`"
 TABLE = "# Every sentence and its dialogue"
 ORIGINS = {"MQKS", "early", "SEVX", "ours"}
@@ -23,8 +31,7 @@ def shown_dialogue(name: str) -> str:
 
 
 def shown_fields(view: str) -> str:
-    fields: dict[str, str] = getattr(inspection, view).fields
-    table = [("Field", "What it is"), ("---", "---"), *((f"`{name}`", what) for name, what in fields.items())]
+    table = [("Field", "What it is"), ("---", "---"), *((f"`{name}`", what) for name, what in TABLES[view].items())]
     lines = "\n".join(f"| {name} | {what} |" for name, what in table)
     return f"<!-- fields of {view} -->\n\n{lines}\n\n<!-- end -->"
 
@@ -51,7 +58,7 @@ def test_the_page_shows_the_dialogues_as_they_are_played() -> None:
 
 def test_the_page_shows_the_fields_that_eval_has() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert {fields["view"] for fields in FIELDS.finditer(page)} == VIEWS
+    assert {fields["view"] for fields in FIELDS.finditer(page)} == TABLES.keys()
     for fields in FIELDS.finditer(page):
         assert fields[0] == shown_fields(fields["view"]), f"{fields['view']} differs: {REPAIR}"
 

@@ -29,6 +29,7 @@ class QueueView(View):
         "state": "where it belongs",
         "_secret": "never shown, whatever this table says",
     }
+    methods: ClassVar[Mapping[str, str]] = {"size": "ready"}
     hidden = "not in the table"
     _secret = "starts with an underscore"
 
@@ -133,6 +134,14 @@ ALLOWED: list[tuple[str, object]] = [
     ("sorted(state.counters.items())", [("acked", 5), ("published", 7)]),
     ("max(q.ready for q in state.queues.values() if 'e1' in q.events)", 3),
     ("state.queues == state.queues, state == 1", (True, False)),
+    # as the original's stats.py spells things
+    ("set([1, 1, 2]), set('ab') == {'a', 'b'}", ({1, 2}, True)),
+    ("', '.join(['a', 'b']), ''.join(x for x in 'ab')", ("a, b", "ab")),
+    ("[q.size() for q in state.queues.itervalues()]", [3, 0, 9]),
+    (
+        "[n for n in state.counters.iterkeys()], [v for n, v in state.counters.iteritems()]",
+        (["published", "acked"], [7, 5]),
+    ),
 ]
 
 
@@ -153,7 +162,8 @@ state.queues.keys ;; state.queues.keys().mapping ;; state.queues.values()._mappi
 state.counters.clear() ;; state.counters.update({}) ;; state.counters.__setitem__('a', 1)
 (x for x in [1]).gi_frame ;; (x for x in [1]).gi_frame.f_globals ;; (x for x in [1]).send(None)
 '{0.__class__}'.format(state) ;; '{}'.format_map({}) ;; '%s' % state ;; '%(a)s' % {'a': 1} ;; 'a'.upper()
-f'{state}' ;; f'{state.__class__}' ;; f'{1:>1000000000}' ;; 'a' f'{1}' ;; 'a'.join(['b']) ;; 'a'.encode()
+f'{state}' ;; f'{state.__class__}' ;; f'{1:>1000000000}' ;; 'a' f'{1}' ;; 'a'.join([1]) ;; 'a'.encode() ;; [].join('a')
+state.queues['q1'].size(1) ;; state.queues['q1'].ready() ;; state.queues['q1'].size
 [].append(1) ;; [1].sort() ;; {1}.add(2) ;; {}.setdefault(1, 2) ;; {1: 2}.pop(1) ;; (1).to_bytes(9, 'big')
 len ;; [len][0]('a') ;; (len)('a')('b') ;; 1() ;; state() ;; state.queues() ;; (lambda: 1)() ;; lambda: 1
 (x := 1) ;; [(x := y) for y in [1]] ;; [*[1]] ;; {**{}} ;; {1: 2, **{}}

@@ -24,6 +24,7 @@ class Guarded(View):
     """Only what is in `fields` may be asked for, and by nobody else's code than Python's own."""
 
     fields: ClassVar[Mapping[str, str]] = {"name": "", "ready": "", "events": "", "queues": "", "odd": ""}
+    methods: ClassVar[Mapping[str, str]] = {"qsize": "ready"}
     name = "q1"
     ready = 7
     events: ClassVar[list[str]] = ["e1", "e2", "é\ud800\n"]
@@ -32,7 +33,7 @@ class Guarded(View):
     _secret = SECRET
 
     def __getattribute__(self, name: str) -> object:
-        if name not in ("fields", "__class__", *Guarded.fields):
+        if name not in ("fields", "methods", "__class__", *Guarded.fields):
             raise Escaped(name)
         return object.__getattribute__(self, name)
 

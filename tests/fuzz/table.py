@@ -40,6 +40,7 @@ WRITTEN = """\
  hold h1 17 1700000000.000"""
 EVAL = """
 state queues q1 ready name events odd len( sum( min( max( sorted( any( all( round( .keys() .values() .items() .get(
+set( .itervalues() .iteritems() .qsize() .join(
 for x in if else not and or is lambda None True ** // << >> == <= := __class__ _secret secret reverse= default=
 """
 AUTH = """

@@ -1,18 +1,18 @@
-"""What can be asked about the broker: the view that `_eval` looks at, and `stats`. It only reads."""
+"""What can be asked about the broker: the views that `_eval` looks at, and `stats`. It only reads."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from mqks import __version__
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
-from mqks.broker.errors import BadRequest
 from mqks.broker.operations import Operations
 from mqks.broker.queue import Queue
-from mqks.broker.safe_eval import evaluate
-from mqks.broker.views import EvalError, Table, View, to_json, to_text
+from mqks.broker.views import Table, View
 from mqks.core.parts import Consumer
+
+T = TypeVar("T")
 
 
 def text(name: bytes) -> str:
@@ -42,6 +42,7 @@ class QueueView(View):
         "dropped": "messages that were dropped because it was full, so far",
         "retries": "times a message of it was given back, by a reject or by a consumer that went",
     }
+    methods: ClassVar[Mapping[str, str]] = {"qsize": "ready"}
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -103,6 +104,7 @@ class ClientView(View):
         "received": "bytes taken from it",
         "sent": "bytes given to it",
     }
+    methods: ClassVar[Mapping[str, str]] = {"qsize": "pending"}
 
     def __init__(self, client: Client) -> None:
         self.address = client.peer
@@ -160,7 +162,7 @@ class StateView(View):
 
     @property
     def queues(self) -> Table:
-        return Table(_Named(self._broker.queues), QueueView)
+        return Table(Named(self._broker.queues), QueueView)
 
     @cached_property
     def consumers(self) -> list[ConsumerView]:
@@ -183,49 +185,20 @@ class StateView(View):
         return Table({client.peer: client for client in self._broker.clients if not client.inside}, ClientView)
 
 
-class _Named(Mapping[str, Queue]):
-    """The broker's queues under their names as text, without a copy: 10,000 of them should not make `len` slow."""
+class Named(Mapping[str, T]):
+    """What the broker has by names, under these as text, without a copy: 10,000 of them should not make `len` slow."""
 
-    def __init__(self, queues: Mapping[bytes, Queue]) -> None:
-        self._queues = queues
+    def __init__(self, named: Mapping[bytes, T]) -> None:
+        self._named = named
 
-    def __getitem__(self, name: str) -> Queue:
-        return self._queues[name.encode("utf-8", "surrogateescape")]
+    def __getitem__(self, name: str) -> T:
+        return self._named[name.encode("utf-8", "surrogateescape")]
 
     def __iter__(self) -> Iterator[str]:
-        return (name.decode("utf-8", "surrogateescape") for name in self._queues)
+        return (name.decode("utf-8", "surrogateescape") for name in self._named)
 
     def __len__(self) -> int:
-        return len(self._queues)
-
-
-def _evaluate(broker: Operations, code: str) -> object:
-    if not code.strip():
-        raise BadRequest("expected an expression")
-    try:
-        return evaluate(code, {"state": StateView(broker)})
-    except EvalError as error:
-        raise BadRequest("the expression was refused", str(error)) from None
-
-
-def evaluate_to_text(broker: Operations, code: bytes) -> bytes:
-    try:
-        source = code.decode()
-    except UnicodeDecodeError:
-        raise BadRequest("the expression is not UTF-8") from None
-    result = _evaluate(broker, source)
-    try:
-        return to_text(result).encode("utf-8", "replace")
-    except EvalError as error:
-        raise BadRequest("the result was refused", str(error)) from None
-
-
-def evaluate_to_json(broker: Operations, code: str) -> object:
-    result = _evaluate(broker, code)
-    try:
-        return to_json(result)
-    except EvalError as error:
-        raise BadRequest("the result was refused", str(error)) from None
+        return len(self._named)
 
 
 def _as_dict(view: View, but: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -67,6 +67,7 @@ class Operations:
         self.overflow = Overflow(self, limits)
         self.queues: dict[bytes, Queue] = {}
         self.consumer_ids = ConsumerIds()
+        self.addresses: list[str] = []  # where clients connect, as "host:port"; the server's
         self.clients: dict[Client, None] = {}  # in the order in which they came
         self.listeners: dict[bytes, Callable[[bytes], None]] = {}  # by event
         self.make_room: Callable[[BadRequest], bool] = nobody_goes  # for one more client: see Entrance

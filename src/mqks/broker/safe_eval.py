@@ -236,11 +236,12 @@ class _Interpreter(Budget):
             raise EvalError("only names can be set by 'for'")
 
     def call(self, node: ast.Call, env: Env) -> object:
-        known, args = _FUNCTIONS, []
+        known: Mapping[str, tuple[Any, ...]] = _FUNCTIONS
+        args: list[object] = []
         word = node.func.id if isinstance(node.func, ast.Name) else "that"
         if isinstance(node.func, ast.Attribute):
             word, args = node.func.attr, [self.eval(node.func.value, env)]
-            known = _METHODS if type(args[0]) is dict or isinstance(args[0], Table) else {}
+            known = _methods_of(args[0])
         if word not in known:
             raise EvalError(f"'{word}' cannot be called here")
         function, least, most, *keywords = known[word]
@@ -270,6 +271,21 @@ class _Interpreter(Budget):
 
     def get(self, mapping: Any, key: object, default: object = None) -> object:
         return mapping[key] if self.contains(mapping, key) else default
+
+    def join(self, separator: str, items: object) -> str:
+        parts = list(self.iterate(items))
+        if any(type(part) is not str for part in parts):
+            raise EvalError("'join' takes texts only")
+        self.take(sum(map(len, parts)) + len(separator) * len(parts))
+        return separator.join(parts)
+
+
+def _methods_of(value: object) -> Mapping[str, tuple[Any, ...]]:
+    if type(value) is dict or isinstance(value, Table):
+        return _METHODS
+    if isinstance(value, View):
+        return {name: (lambda _, view, f=field: getattr(view, f), 0, 0) for name, field in value.methods.items()}
+    return _TEXT_METHODS if type(value) is str else {}
 
 
 # What there is; everything else is refused.
@@ -308,6 +324,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # each with its least and most argum
     "any": (lambda run, items: any(run.iterate(items)), 1, 1),
     "all": (lambda run, items: all(run.iterate(items)), 1, 1),
     "round": (_Interpreter.round, 1, 2),
+    "set": (lambda run, items: run.make_set(run.iterate(items)), 1, 1),
 }
 _METHODS: dict[str, tuple[Any, ...]] = {
     "keys": (lambda _, mapping: mapping.keys(), 0, 0),
@@ -315,6 +332,10 @@ _METHODS: dict[str, tuple[Any, ...]] = {
     "items": (lambda _, mapping: mapping.items(), 0, 0),
     "get": (_Interpreter.get, 1, 2),
 }
+_METHODS |= {
+    f"iter{name}": _METHODS[name] for name in ("keys", "values", "items")
+}  # as the original's Python spells them
+_TEXT_METHODS: dict[str, tuple[Any, ...]] = {"join": (_Interpreter.join, 1, 1)}
 _BITS: dict[type[ast.operator], Callable[[int, int], int]] = {  # of the result, where it can be large
     ast.Mult: lambda a, b: a.bit_length() + b.bit_length(),
     ast.Pow: lambda a, b: a.bit_length() * b,

@@ -32,9 +32,11 @@ class View:
     `fields` maps each name to a line for the documentation; the first one, if it is text, names the view when
     it is printed: `<queue q1>`. The value of a field is None, a number, text, a list, tuple, set or dict of
     these, or a view; anything else (subclasses of these too) can be printed, but not worked with.
+    `methods` maps names that may be called, without arguments, to the fields that they answer.
     """
 
     fields: ClassVar[Mapping[str, str]] = {}
+    methods: ClassVar[Mapping[str, str]] = {}
 
     def __repr__(self) -> str:
         kind = type(self).__name__.removesuffix("View").lower()

@@ -156,7 +156,7 @@ async def _run(
 ) -> None:
     web = _web(config, broker, server, tls, authority) if config.http else None
     stopping = asyncio.Event()
-    addresses = server.listen(config.host, config.port, stopping.set, systemd.sockets("mqks"))
+    addresses = broker.addresses = server.listen(config.host, config.port, stopping.set, systemd.sockets("mqks"))
     dashboards = await web.start(_http_sockets(config, systemd), addresses[0], config.http_name) if web else []
     started(server, stopping.set, partial(_reload, reloaders, systemd))
     kept = "memory" if config.memory else f"{config.data}, fsync {config.fsync}"

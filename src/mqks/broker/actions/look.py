@@ -1,6 +1,6 @@
 """ping, stats and _eval: requests that change nothing. The last two may take long: after each it is others' turn."""
 
-from mqks.broker import inspection
+from mqks.broker import evaluation, inspection
 from mqks.broker.access import permit
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
@@ -30,5 +30,5 @@ def eval_(broker: Operations, client: Client, request_id: bytes, data: bytes) ->
     words, code = leading_flags(data, EVAL)
     if words.flags.get(b"--worker", 0) != 0:
         raise BadRequest("there is only worker 0")
-    text = inspection.evaluate_to_text(broker, code)
+    text = evaluation.evaluate_to_text(broker, code)
     broker.core.say(client, request_id + b" ok " + text + b"\n")

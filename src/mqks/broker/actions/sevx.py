@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from mqks.broker import inspection, jsons
+from mqks.broker import evaluation, jsons
 from mqks.broker.access import permit
 from mqks.broker.bridge import SEVX, event_name
 from mqks.broker.client import Client
@@ -184,5 +184,5 @@ def eval_(broker: Operations, client: Client, request_id: bytes, data: bytes) ->
     _, request = _request(data, ("code",))
     if not isinstance(request["code"], str):
         raise BadRequest("code must be a string")
-    result = inspection.evaluate_to_json(broker, request["code"])
+    result = evaluation.evaluate_to_json(broker, request["code"])
     broker.core.say(client, request_id + b" ok " + jsons.dumps({"result": result}) + b"\n")

@@ -1,0 +1,36 @@
+"""`_eval`: the value of an expression over the broker, as text or as JSON. It only reads."""
+
+from mqks.broker.errors import BadRequest
+from mqks.broker.operations import Operations
+from mqks.broker.original_names import WORKERS, ConfigView, OriginalStateView
+from mqks.broker.safe_eval import evaluate
+from mqks.broker.views import EvalError, to_json, to_text
+
+
+def _evaluate(broker: Operations, code: str) -> object:
+    if not code.strip():
+        raise BadRequest("expected an expression")
+    try:
+        return evaluate(code, {"state": OriginalStateView(broker), "config": ConfigView(broker), "WORKERS": WORKERS})
+    except EvalError as error:
+        raise BadRequest("the expression was refused", str(error)) from None
+
+
+def evaluate_to_text(broker: Operations, code: bytes) -> bytes:
+    try:
+        source = code.decode()
+    except UnicodeDecodeError:
+        raise BadRequest("the expression is not UTF-8") from None
+    result = _evaluate(broker, source)
+    try:
+        return to_text(result).encode("utf-8", "replace")
+    except EvalError as error:
+        raise BadRequest("the result was refused", str(error)) from None
+
+
+def evaluate_to_json(broker: Operations, code: str) -> object:
+    result = _evaluate(broker, code)
+    try:
+        return to_json(result)
+    except EvalError as error:
+        raise BadRequest("the result was refused", str(error)) from None
