@@ -101,6 +101,37 @@ def test_a_queue_that_was_deleted_is_asked_for_again_under_the_same_id(talk: Tal
     assert taken.ends == []
 
 
+def test_a_deleted_queue_is_asked_for_again_with_the_flags_that_it_had(talk: Talk) -> None:
+    """The update keeps the flags, so it looks like that of an emptied queue."""
+    talk.consumer("q1", ["e1"], manual_ack=True, prefetch=7, delete_queue_when_unused=5)
+    talk("""
+        * connected
+        > {c1} consume --confirm q1 e1 --delete-queue-when-unused=5.0 --manual-ack --prefetch=7
+        > {p1} ping keep-alive
+        < {c1} ok␠
+        < {c1} ok --update q1 --delete-queue-when-unused=9.0 --manual-ack --prefetch=7
+        > {c1} consume --confirm q1 --delete-queue-when-unused=9.0 --manual-ack --prefetch=7
+        < {c1} ok --update q1 --manual-ack --prefetch=7
+        > {c1} consume --confirm q1 --manual-ack --prefetch=7
+    """)
+
+
+def test_limits_are_stated_again_as_they_are_now(talk: Talk) -> None:
+    talk.consumer("q1", ["e1"], limits={"max_length": 10, "overflow": "reject"})
+    talk("""
+        * connected
+        > {c1} consume --confirm q1 e1 --max-length=10 --overflow=reject
+        > {p1} ping keep-alive
+        < {c1} ok␠
+        < {c1} ok --update q1 e1 --max-length=20 --overflow=drop-oldest
+        < {c1} ok --update q1 e1 e2
+        * lost
+        * connected
+        > {d1} consume --confirm q1 e1 e2 --max-length=20 --overflow=drop-oldest
+        > {p2} ping keep-alive
+    """)
+
+
 def test_refused_at_first_is_the_end(talk: Talk) -> None:
     taken = talk.consumer("q1", ["e1"])
     talk("""

@@ -13,6 +13,11 @@ class QueueLimits(TypedDict, total=False):
     overflow: Literal["reject", "drop-oldest"]  # what a full queue does with what comes
 
 
+def is_flag(word: str) -> bool:
+    """Does this word of an --update state a limit?"""
+    return word.startswith(("--max-length=", "--max-bytes=", "--overflow="))
+
+
 def flags(limits: QueueLimits) -> list[str]:
     for name in ("max_length", "max_bytes"):
         value = limits.get(name, 0)

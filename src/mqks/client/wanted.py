@@ -154,13 +154,15 @@ class WantedConsumer(WantedMessages):
 
     def _learn(self, words: list[str]) -> None:
         """A queue without events was emptied or deleted, and with it the consumer: both say the same, so it is asked
-        for once more. What else is told stays true for the next connection."""
+        for once more. What else is told stays true for the next connection; older brokers say nothing else of a
+        deleted queue, and nothing of limits."""
         events = [word for word in words[1:] if not word.startswith("--")]
-        unused = [word for word in words[1:] if word.startswith("--delete-queue-when-unused")]
+        flags = [word for word in words[1:] if word.startswith("--")]
         self.restate = not events
         self.events, self.add_events = events, ()
-        if events or unused:
-            self.unused = unused[0] if unused else ""
+        if events or flags:
+            self.unused = "".join(word for word in flags if word.startswith("--delete-queue-when-unused"))
+        self.limits = [word for word in flags if of_queue.is_flag(word)] or self.limits
 
 
 class WantedReceiver(WantedMessages):
