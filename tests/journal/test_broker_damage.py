@@ -22,7 +22,7 @@ from tests.sim.disk import FakeDisk, Inode
 from tests.sim.plan import Warnings
 
 STRIDE = 23  # of the bits, every so many are flipped: odd, so that all eight of a byte have their turn
-FOLDERS = ("journal", "progress", "index", "aside")
+FOLDERS = ("", "journal", "progress", "index", "aside")
 OPTIONS: dict[str, Any] = {"segment_size": 1500, "checkpoint_bytes": 2600, "spill_after": 2, "tail_memory": 0}
 
 RECV = b'c2 recv {"queue": "q2", "pattern": {"k": 1}, "delete_queue_when_unused": false}'
@@ -34,14 +34,14 @@ Files = dict[str, bytes]
 class Life:
     """A broker on a disk, from its start to its end, with one client that reads all that it is told."""
 
-    def __init__(self, files: Files, *, salvage: bool = False) -> None:
+    def __init__(self, files: Files, *, salvage: bool = False, **other: Any) -> None:
         self.disk = FakeDisk(random.Random(1))
         self.disk.works_by_itself = True
         for name, data in files.items():
             self.disk.entries[name] = self.disk.durable_entries[name] = Inode(bytearray(data), bytearray(data))
         ticks = count(1_700_000_000.0, 0.001)
         options: dict[str, Any] = {"seed": 1, "clock": lambda: 0.0, "wall": lambda: next(ticks), **OPTIONS}
-        self.broker = Broker(disk=self.disk, **options)
+        self.broker = Broker(disk=self.disk, **options | other)
         self.broker.recover(salvage=salvage)
         self.client = self.broker.connect("127.0.0.1:1")
 
@@ -61,7 +61,8 @@ class Life:
         return said.splitlines()
 
     def files(self) -> Files:
-        return {f"{folder}/{name}": data for folder in FOLDERS for name, data in self.disk.content(folder).items()}
+        found = ((f"{folder}/{name}", data) for folder in FOLDERS for name, data in self.disk.content(folder).items())
+        return {name.removeprefix("/"): data for name, data in found}
 
 
 @dataclass

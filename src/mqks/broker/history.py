@@ -56,6 +56,7 @@ class Stream:
     kept: int = 0  # bytes of memory that it takes as long as it goes on, first of all to know what is wanted
     follow: bool = False
     raw: bool = False
+    given_up: bool = False  # does it pass over what a salvage gave up?
     shown: int = 0  # up to where it has been answered
     position: int = 0  # of what is to be read next
     size: int = PIECE  # of that
@@ -106,17 +107,18 @@ class Histories:
                 raise BadRequest("this position is gone", f"the journal begins at {self.earliest}")
             if position > self.visible:
                 raise BadRequest("this position is yet to come", f"the journal ends at {self.visible}")
-            self._check_gap(position)
+            self._check_gap(position, given_up=False)
             return position
         return self._place_of(dtid_at(where))
 
-    def _check_gap(self, position: int) -> None:
-        """Between files something may have been removed, or, after a crash, there never was anything."""
+    def _check_gap(self, position: int, *, given_up: bool) -> None:
+        """Between files something may have been removed or (given_up: never mind) given up by a salvage, or there never
+        was a message."""
         journal = self._broker.journal
         if journal is None or position == self.visible or journal.segments.holding(position) is not None:
             return
         following = journal.segments.after(position)
-        if following is not None and not journal.segments.follows_gap(following):
+        if following is not None and not journal.segments.misses_nothing(position, following, given_up=given_up):
             raise BadRequest("this position is gone", f"the journal goes on at {following}")
 
     def _place_of(self, dtid: bytes) -> int:
@@ -131,7 +133,10 @@ class Histories:
         if at < 0:
             return self.earliest
         start = segments.starts[at]
-        return min(start + segments.view(start).find_dtid(dtid, segments.sizes[start]), self.visible)
+        place = start + segments.view(start).find_dtid(dtid, segments.sizes[start])
+        if place == segments.end_of(start):  # it begins with what there is: a gap before that is not asked for
+            place = segments.after(start) or place
+        return min(place, self.visible)
 
     def _journal(self, what: str) -> Journal:
         if self._broker.journal is None:
@@ -361,7 +366,7 @@ class Histories:
     def _read(self, stream: Stream, journal: Journal) -> None:
         start = journal.segments.holding(stream.position)
         if start is None:  # a gap: on with what comes after it, if nothing was removed there meanwhile
-            self._check_gap(stream.position)
+            self._check_gap(stream.position, given_up=stream.given_up)
             start = journal.segments.after(stream.position)
             if start is None:
                 stream.position = self.visible

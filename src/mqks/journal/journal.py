@@ -102,6 +102,7 @@ class Journal:
         self._checkpointing = False
         self._finish: Callable[[], None] | None = None  # what is left to do for a checkpoint,
         self._finish_at = 0  # when the journal is on disk up to here
+        self._noting = False  # segments without messages, which are to be removed
         self._checkpointed_at = position  # where the newest began
         self._tried_at = position, 0  # the journal's position and the log's size, at the last attempt to make one
         self.syncs = 0
@@ -484,12 +485,40 @@ class Journal:
         if self.broken:
             return
         try:
-            for start in self.retention.removable():
+            removable = self.retention.removable()
+            unnoted = self.segments.unnoted(removable)
+            self._note_empty(unnoted)
+            for start in [start for start in removable if start not in unnoted]:
                 said = "segment {segment} is removed: it is older or more than is to be retained"
                 log.info(Entry(said, segment=segment_name(start)))
                 self.segments.remove(start)
         except OSError as error:
             self.fail(f"old segments cannot be removed: {error}")
+
+    def _note_empty(self, starts: list[int]) -> None:
+        """Segments without messages leave gaps in which nothing is missing: that is on disk before they are removed."""
+        if not starts or self._noting:
+            return
+        try:
+            file = self.segments.note_empty(starts)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return  # they wait until there is room
+        folder = self._disk.open_folder("")
+        self._noting = True
+
+        def noted(result: Done) -> None:
+            self._noting = False
+            self._disk.close(file)
+            self._disk.close(folder)
+            if result.error is not None:
+                self.fail(f"old segments cannot be removed: {result.error}")
+                return
+            self.segments.read_empty()
+            self.retain()
+
+        self._start_sync((file, folder), noted, urgent=False)
 
     def close(self) -> None:
         """The broker stops in order: all is written, and the next start needs nothing but a checkpoint."""

@@ -17,6 +17,7 @@ from mqks.journal.errors import BeyondEnd, Damaged, PositionGone
 from mqks.journal.files import SegmentFile, starts
 from mqks.journal.format import HEADER_SIZE, PIECE, Header, Stop, dtid_floor, time_of
 from mqks.journal.messages import Message, parse_message
+from mqks.journal.ranges import covers, read_empty
 from mqks.names import Events
 
 Place = int | str | datetime  # a position, "earliest", "latest", or a time
@@ -183,7 +184,8 @@ class Reader:
         for file, _ in self._opened(found, index):
             if file.start > position:
                 header = _first_header(file)
-                if header is not None and header.previous:
+                empty = read_empty(self._folder)
+                if header is not None and header.previous and not covers(empty, position, file.start):
                     raise PositionGone(f"position {position} is gone: the journal goes on at {file.start}")
                 return
             end = file.start + file.size

@@ -55,14 +55,13 @@ def recover(
             offset, reason = _first_line(segments, start)
         if start > found.position:
             found.crc = 0
-            if reason is None and not segments.follows_gap(start):
-                if not any(_proves(segments, later, 0, found.position) for later in starts[number:]):
+            explained = segments.is_lost(found.position, start) or segments.follows_gap(start)
+            if reason is None and not explained:
+                if not salvage and not any(_proves(segments, later, 0, found.position) for later in starts[number:]):
                     return _cut(segments, starts[number:], 0, f"what stood from {found.position} on is missing", found)
-                known = segments.is_lost(found.position, start)
-                if position and not salvage and not known:
+                if position and not salvage:
                     raise _missing(found.position, start)
-                if not known:
-                    _say_missing(found.position, start)
+                _say_missing(found.position, start)
                 if position:
                     segments.give_up(found.position, start)
         if reason is None:

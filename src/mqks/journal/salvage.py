@@ -17,12 +17,12 @@ from pathlib import Path
 from mqks.journal.errors import JournalError
 from mqks.journal.files import ASIDE, SEGMENTS, SegmentFile, starts
 from mqks.journal.format import FSYNC_MODES, PIECE, segment_line, segment_name
-from mqks.journal.lost import NAME as LOST
-from mqks.journal.lost import Range, show
+from mqks.journal.ranges import LOST, Range, show
 from mqks.journal.verify import Lost, damage, scan
 
 LOCK = "lock"
 _UNFINISHED = ".salvage"
+END = 1 << 63  # beyond every position
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,13 @@ def salvage(folder: Path | str) -> list[Salvaged]:
             scanned.append(one)
             synced = max(synced, told)
         done = []
-        for one in scanned:
-            sealed = one is not scanned[-1]
-            if damaged := damage(one.lost, one.start, sealed, synced):
-                done.append(_salvage(folder, one, damaged))
+        for one, following in zip(scanned, [*scanned[1:], None], strict=True):
+            damaged = damage(one.lost, one.start, following is not None, synced)
+            if following is not None and (not one.size or (damaged and damaged[-1].end == one.size)):
+                # It was longer once, or is another file: only the next one tells where it ended.
+                _give_up(folder, [(one.start + one.size, following.start)])
+            if damaged:
+                done.append(_salvage(folder, one, damaged, following.start if following else END))
         return done
 
 
@@ -92,17 +95,28 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _put_leftovers_aside(folder: Path) -> None:
     """Of a salvage that was interrupted: half-written files, and copies of batches that the file before still has."""
-    end = 0
+    source = END  # the start of the last segment that is no such copy
     for path in (folder / SEGMENTS).glob(f"*{_UNFINISHED}"):
         path.unlink()
     for start in starts(folder):
-        if start < end:
+        if source < start and _is_copy(folder, start, source):
             path = folder / SEGMENTS / segment_name(start)
             path.rename(_free(folder, f"{path.name}.leftover"))
         else:
-            with SegmentFile(folder, start) as file:
-                end = start + file.size
+            source = start
     _sync(folder / SEGMENTS, folder / ASIDE if (folder / ASIDE).is_dir() else folder)
+
+
+def _is_copy(folder: Path, start: int, source: int) -> bool:
+    """Does the one segment have, after its first line, nothing but what the other has at the same positions?"""
+    with SegmentFile(folder, start) as copy, SegmentFile(folder, source) as file:
+        line, size = copy.first_line(), copy.size
+        if line is None or size <= line.size or start + size > source + file.size:
+            return False
+        return all(
+            copy.read(min(PIECE, size - at), at) == file.read(min(PIECE, size - at), start + at - source)
+            for at in range(line.size, size, PIECE)
+        )
 
 
 def _scan(file: SegmentFile) -> tuple[_Scanned, int]:
@@ -126,10 +140,11 @@ def _scan(file: SegmentFile) -> tuple[_Scanned, int]:
     return one, synced
 
 
-def _salvage(folder: Path, one: _Scanned, damaged: list[Lost]) -> Salvaged:
+def _salvage(folder: Path, one: _Scanned, damaged: list[Lost], limit: int) -> Salvaged:
+    """`limit` is the position where the next segment begins."""
     path = folder / SEGMENTS / segment_name(one.start)
     aside = _copy_aside(folder, path)
-    lost_ranges = [(one.start + lost.offset, one.start + lost.end, lost.reason) for lost in damaged]
+    lost_ranges = [(one.start + lost.offset, min(one.start + lost.end, limit), lost.reason) for lost in damaged]
     _give_up(folder, [(start, end) for start, end, _ in lost_ranges])
     cut = damaged[0].offset
     kept = []

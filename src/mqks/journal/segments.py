@@ -4,13 +4,14 @@ It gets bytes that are batches already (the core makes them) and puts them where
 and not yet synced are remembered here, together with the folder whenever it has a new name in it.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain, count
 
 from mqks.core.hub import Core
-from mqks.journal import lost
+from mqks.journal import ranges
 from mqks.journal.disk import Disk, Reserve, sync_folder
 from mqks.journal.files import SegmentView
 from mqks.journal.format import (
@@ -27,8 +28,10 @@ from mqks.journal.format import (
 )
 
 FOLDER = "journal"
+LOOKED_AT = (64 << 10, 4 << 20)  # bytes of a segment in which a message is looked for, first and at most
 AHEAD = 4 << 20  # bytes of disk that are made sure of before they are needed
 MOST_OPEN = 64
+_message = re.compile(rb"\n[^ \n]+ (?:publish|send) ")
 
 Piece = tuple[int, memoryview, bool]  # position, bytes, do they begin a file
 
@@ -39,7 +42,8 @@ class Segments:
         found = ((position_of(name), size) for name, size in disk.files(FOLDER).items())
         self.sizes = {start: size for start, size in found if start is not None}
         self._folder = disk.open_folder(FOLDER)
-        self._lost = self._read_lost()
+        self._lost = self._read_ranges(ranges.LOST)
+        self._empty = self._read_ranges(ranges.EMPTY)
         self._starts = sorted(self.sizes)
         self._files: dict[int, int] = {}  # start → handle, of those open
         self._removed: set[int] = set()  # handles that are still open
@@ -91,6 +95,14 @@ class Segments:
         line = self.view(start).first_line()
         first = parse_header(self.read(start, HEADER_SIZE, line.size)) if line else None
         return first is None or first.previous == 0
+
+    def misses_nothing(self, start: int, following: int, *, given_up: bool) -> bool:
+        """Between two segments: was there never a message, or (given_up) did a salvage give up what was there?"""
+        return (
+            self.follows_gap(following)
+            or ranges.covers(self._empty, start, following)
+            or (given_up and ranges.overlaps(self._lost, start, following))
+        )
 
     # ── for those who look: any thread may call these, while the broker writes and removes ──
 
@@ -201,39 +213,42 @@ class Segments:
         """The same handles, for a sync of another kind."""
         return (*(self._files[start] for start in self._unsynced), self._folder)
 
-    # ── what a salvage gave up ──
+    # ── what is known to be missing ──
 
-    def _read_lost(self) -> list[lost.Range]:
+    def _read_ranges(self, name: str) -> list[ranges.Range]:
         try:
-            file = self._disk.open(lost.NAME)
+            file = self._disk.open(name)
         except FileNotFoundError:
             return []
         try:
-            return lost.parse(self._disk.read(file, self._disk.size(file), 0))
+            return ranges.parse(self._disk.read(file, self._disk.size(file), 0))
         finally:
             self._disk.close(file)
 
+    def _open_ranges(self, name: str) -> int:
+        return self._disk.open(name, create=name not in self._disk.files(""))
+
     @property
-    def given_up(self) -> list[lost.Range]:
+    def given_up(self) -> list[ranges.Range]:
         """What a salvage could not save."""
         return self._lost
 
     def is_lost(self, start: int, end: int) -> bool:
         """Is it known that the journal lacks this?"""
-        return lost.covers(self._lost, start, end)
+        return ranges.covers(self._lost, start, end)
 
     def give_up(self, start: int, end: int) -> None:
         """From now on it is."""
         if self.is_lost(start, end):
             return
-        file = self._disk.open(lost.NAME, create=not self._lost)
-        self._disk.write(file, lost.show([(start, end)]), self._disk.size(file))
+        file = self._open_ranges(ranges.LOST)
+        self._disk.write(file, ranges.show([(start, end)]), self._disk.size(file))
         self._disk.sync(file)
         self._disk.close(file)
         sync_folder(self._disk, "")
-        self._lost = self._read_lost()
+        self._lost = self._read_ranges(ranges.LOST)
 
-    def missing(self, start: int, size: int) -> list[lost.Range]:
+    def missing(self, start: int, size: int) -> list[ranges.Range]:
         """What no file has of this part, whether that is known or not."""
         found = []
         at = start
@@ -249,21 +264,62 @@ class Segments:
     def mend(self, start: int, size: int) -> bytes | None:
         """A part of a salvaged journal: its valid batches, and zeros for what is known to be lost. None: more is."""
         data = bytearray(size)
-        at = start
+        at = start  # all before is in the data, or known to be lost
         for first in self._overlapping(start, start + size):
             low = max(start, first)
+            if not self.is_lost(at, low):
+                return None
             found = self.read(first, start + size - low, low - first)
-            skip = 0
-            if low == first and (line := parse_segment_line(found[:FIRST_LINE_ROOM])):
-                skip = line.size
-            for header, batch in Batches(_reading(found), low, skip, len(found), chain=False):
-                if at not in (first, header.position) and not self.is_lost(at, header.position):
-                    return None
+            line = parse_segment_line(found[:FIRST_LINE_ROOM]) if low == first else None
+            at = low + (line.size if line else 0)
+            for header, batch in Batches(_reading(found), low, at - low, len(found), chain=False):
                 data[header.position - start : header.end - start] = batch
                 at = header.end
         return bytes(data) if self.is_lost(at, start + size) else None
 
     # ── removing ──
+
+    def unnoted(self, removable: list[int]) -> list[int]:
+        """Those of these segments that have no message and leave a gap: one is kept before them. `empty` lacks them."""
+        kept = next((start for start in self._starts if start not in removable), 0)
+        return [
+            start
+            for start in removable
+            if start > kept
+            and not ranges.covers(self._empty, start, self.end_of(start))
+            and not self._has_message(start)
+        ]
+
+    def _has_message(self, start: int) -> bool:
+        """Is there a line whose second word is that of a message? Of a long segment only the beginning is read."""
+        for size in LOOKED_AT:
+            if _message.search(self.read(start, size, 0)):
+                return True
+            if self.sizes[start] <= size:
+                return False
+        return True
+
+    def note_empty(self, starts: list[int]) -> int:
+        """Write them to `empty`; answers the file. They may be removed when it and the data folder are synced."""
+        noted = [(self._gap_before(start), self.end_of(start)) for start in starts]
+        file = self._open_ranges(ranges.EMPTY)
+        try:
+            self._disk.write(file, ranges.show(noted), self._disk.size(file))
+        except OSError:
+            self._disk.close(file)
+            raise
+        return file
+
+    def _gap_before(self, start: int) -> int:
+        """Where the segment begins, or the gap before it, if there never was anything in that."""
+        before = self._starts[: self._starts.index(start)]
+        if not before or not self.follows_gap(start):
+            return start
+        return self.end_of(before[-1])
+
+    def read_empty(self) -> None:
+        """What was written there is safely on disk."""
+        self._empty = self._read_ranges(ranges.EMPTY)
 
     def cut(self, start: int, offset: int, aside: str) -> None:
         """The segment ends here; what stood beyond is kept aside. It is safely so when this returns."""

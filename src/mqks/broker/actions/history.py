@@ -32,6 +32,7 @@ def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> 
     stream = Stream(client, request_id, broker.histories.place(where))
     stream.follow = b"--follow" in words.flags
     stream.raw = b"--raw" in words.flags
+    stream.given_up = not where.isdigit()  # who names a position has read up to there, and must know what is missing
     if stream.raw and (b"--events" in words.flags or b"--limit" in words.flags):
         raise BadRequest("--raw gives whole batches: it takes no --events and no --limit")
     if stream.raw:

@@ -1,16 +1,19 @@
-"""What a salvage gave up: ranges of positions, one `{start} {end}` to a line, in the file `lost` of the data folder.
+"""Ranges of positions that no segment has, and why: one `{start} {end}` to a line, in two files of the data folder.
 
-Only what stands here may be missing without a refusal. The salvage writes the file, the broker reads it.
+`lost` has what a salvage gave up. Only what stands there may be missing without a refusal.
+`empty` has segments that retention removed and that had no message in them: nobody who reads misses anything there.
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 
-NAME = "lost"
+LOST = "lost"
+EMPTY = "empty"
 Range = tuple[int, int]
 
 
 def parse(data: bytes) -> list[Range]:
-    """The ranges, in order; those that touch are one."""
+    """The ranges, in order; those that touch are one. A line that is not whole is left out."""
     ranges: list[Range] = []
     for start, end in sorted(_pairs(data)):
         if ranges and start <= ranges[-1][1]:
@@ -33,3 +36,15 @@ def show(ranges: Iterable[Range]) -> bytes:
 
 def covers(ranges: list[Range], start: int, end: int) -> bool:
     return start >= end or any(low <= start and end <= high for low, high in ranges)
+
+
+def overlaps(ranges: list[Range], start: int, end: int) -> bool:
+    return any(low < end and start < high for low, high in ranges)
+
+
+def read_empty(folder: Path) -> list[Range]:
+    """For who reads the journal from outside."""
+    try:
+        return parse((folder / EMPTY).read_bytes())
+    except FileNotFoundError:
+        return []
