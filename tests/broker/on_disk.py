@@ -16,13 +16,14 @@ class OnDisk:
         self.disk = FakeDisk(random.Random(1))
         self.options = options
         self.now = 0.0
+        self.salvage = False
         self.start()
 
     def start(self) -> None:
         self.broker = Broker(
             disk=self.disk, seed=1, clock=lambda: self.now, wall=lambda: START + self.now, **self.options
         )
-        self.broker.recover()
+        self.broker.recover(salvage=self.salvage)
         self.work()
 
     def crash(self, *, power_loss: bool = False) -> None:

@@ -1,7 +1,7 @@
 """A salvaged folder under a broker: every queue drains, and exactly the messages of the damaged batches are missing.
 
-Each case damages the folder of `test_broker_damage`, salvages it in one of the two ways, and then asks all who read it:
-the queues, before and after a restart, `history`, `verify`, the reader from outside and the columns of the Spark source.
+Each case damages a folder, salvages it in one of the two ways, and then asks all who read it: the queues, before and
+after a restart and another salvage, `history`, `verify`, the reader from outside and the columns of the Spark source.
 """
 
 import os
@@ -20,7 +20,8 @@ from mqks.journal.salvage import salvage
 from mqks.journal.verify import verify
 from pyspark_mqks.folder import Folder
 from pyspark_mqks.loss import warn
-from tests.journal.test_broker_damage import RECV, Files, Life, Story, Warnings, said
+from tests.journal.test_broker_damage import RECV, Files, Life, Story, said
+from tests.sim.plan import Warnings
 
 __all__ = ["said"]  # a fixture
 

@@ -250,9 +250,10 @@ class FakeDisk:
         open_files = ((file, target) for file, target in self.handles.items() if isinstance(target, Inode))
         return sum(file not in in_use and id(inode) not in named for file, inode in open_files)
 
-    def durable(self, folder: str) -> dict[str, bytes]:
-        """Name → content, of what a power loss cannot take from a folder."""
-        return {name: bytes(inode.durable) for name, inode in _inside(self.durable_entries, folder).items()}
+    def durable(self, folder: str, *, flips: bool = True) -> dict[str, bytes]:
+        """Name → content, of what a power loss cannot take from a folder; with the flips, or as it was written."""
+        found = _inside(self.durable_entries, folder).items()
+        return {name: bytes(inode.durable) if flips else inode.unflipped(inode.durable) for name, inode in found}
 
     def content(self, folder: str) -> dict[str, bytes]:
         """Name → content, as a process sees a folder."""
@@ -260,7 +261,9 @@ class FakeDisk:
 
     def written(self, folder: str) -> dict[str, bytes]:
         """All that was ever written and not cut off: with what was removed, without the flips."""
-        return {name: inode.unflipped() for name, inode in _inside(self.removed | self.entries, folder).items()}
+        return {
+            name: inode.unflipped(inode.data) for name, inode in _inside(self.removed | self.entries, folder).items()
+        }
 
     # ── how it works ──
 

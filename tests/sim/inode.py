@@ -53,8 +53,9 @@ class Inode:
         change.apply(self.data)
         self.unsynced.append(change)
 
-    def unflipped(self) -> bytes:
-        data = bytearray(self.data)
+    def unflipped(self, content: bytearray) -> bytes:
+        """What was written there: `data` or `durable` without the flips."""
+        data = bytearray(content)
         for at, bits in self.flips.items():
             if at < len(data):
                 data[at] ^= bits

@@ -10,6 +10,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mqks.broker import jsons
@@ -26,7 +27,7 @@ from mqks.journal import progress
 from mqks.journal.disk import Disk
 from mqks.journal.errors import JournalError
 from mqks.journal.format import Header, time_of
-from mqks.journal.index import Index
+from mqks.journal.index import ONCE, QUEUES, Index
 from mqks.journal.journal import Journal, Options
 from mqks.journal.messages import is_message, take_once
 from mqks.journal.progress import Checkpoint, Kept, Since
@@ -92,7 +93,7 @@ class Durable(Operations):
             return
         disk = self._disk
         disk.lock()
-        found = progress.find(disk)
+        found = progress.find(disk, salvage)
         segments, index = Segments(disk), Index(disk)
         self._index = index
         self._restore_checkpoint(found.checkpoint, index, salvage)
@@ -151,8 +152,8 @@ class Durable(Operations):
         self.core.adopt(checkpoint.extents)
         for kept in checkpoint.queues:
             self._define(kept.birth, kept.definition)
-            for place in progress.places(kept.snapshot):
-                index.adopt(place)
+            for place, count in progress.places(kept.snapshot):
+                index.adopt(place, count)
         self._holds = {name: Hold(int(position), expires) for name, (position, expires) in checkpoint.holds.items()}
         self._kept = {kept.birth: kept.snapshot for kept in checkpoint.queues}
         self.once.restore(checkpoint.key, checkpoint.seen, index, salvage)
@@ -264,7 +265,7 @@ class Durable(Operations):
             ],
             extents=self.core.extents(),
             key=self.core.seen.key,
-            seen=self.once.snapshot(self.spill),
+            seen=self.once.snapshot(partial(self.spill, kind=ONCE)),
         )
 
     def holders(self) -> dict[Queue, list[Consumer]]:
@@ -311,9 +312,9 @@ class Durable(Operations):
 
     # ── what the core asks for ──
 
-    def spill(self, items: bytes) -> int:
+    def spill(self, items: bytes, kind: str = QUEUES) -> int:
         assert self.journal
-        return self.journal.spill(items)
+        return self.journal.spill(items, kind)
 
     def bring_back(self, place: int, count: int) -> bytes | None:
         return self.journal.bring_back(place, count) if self.journal else self._index.bring_back(place, count)

@@ -105,7 +105,6 @@ class Once:
             place, words = PART.unpack_from(snapshot, at)
             at += PART.size
             if place:
-                index.adopt(place)
                 self._adopt(place, words, index, salvage)
             else:
                 self._seen.adopt(snapshot[at : at + 8 * words], 0)
@@ -114,7 +113,9 @@ class Once:
 
     def _adopt(self, place: int, words: int, index: Index, salvage: bool) -> None:
         try:
-            self._seen.adopt(index.read(place, words), place)
+            entries = index.read(place, words)
+            index.adopt(place, words)
+            self._seen.adopt(entries, place)
         except JournalError as error:
             if not salvage:
                 raise

@@ -177,9 +177,9 @@ class Journal:
             self._sync()
         self._look_later()
 
-    def spill(self, items: bytes) -> int:
+    def spill(self, items: bytes, kind: str) -> int:
         try:
-            return self.index.spill(items)
+            return self.index.spill(items, kind)
         except OSError as error:
             self.fail(f"the index cannot be written: {error}")
             return 0
@@ -410,7 +410,7 @@ class Journal:
         if self._checkpointing or self.broken or self.unwritten or (self.full and not self._spared):
             return
         try:
-            made, file, unused = self._write_checkpoint()
+            made, files, unused = self._write_checkpoint()
         except OSError as error:
             if error.errno not in FULL:
                 self.fail(f"a checkpoint cannot be written: {error}")
@@ -432,7 +432,8 @@ class Journal:
             self.retain()
 
         def synced(result: Done) -> None:
-            self._disk.close(file)
+            for one in files:
+                self._disk.close(one)
             if result.error is not None:
                 self.fail(f"a checkpoint cannot be written: {result.error}")
                 return
@@ -444,7 +445,7 @@ class Journal:
             made.publish(self._disk)
             self._start_sync((self._logs.folder,), renamed, urgent=False)
 
-        self._start_sync((*self.index.to_sync(), file), synced, urgent=False)
+        self._start_sync((*self.index.to_sync(), *files, self._logs.folder), synced, urgent=False)
 
     def _finish_checkpoint(self) -> None:
         """It counts when the journal is on disk as far as it goes. Only commits sync the journal: of two syncs at once
@@ -457,24 +458,24 @@ class Journal:
             finish, self._finish = self._finish, None
             finish()
 
-    def _write_checkpoint(self) -> tuple[Checkpoint, int, list[int]]:
-        """Into a file that is no checkpoint yet; a new log begins with it. If there is no room for both, neither is
-        left behind, and the log goes on."""
+    def _write_checkpoint(self) -> tuple[Checkpoint, tuple[int, int], list[int]]:
+        """Into a file that is no checkpoint yet; a new log begins with it. Answers the files of both, to be synced with
+        the folder and closed. If there is no room for both, neither is left behind, and the log goes on."""
         made = self._owner.checkpoint(self._logs.current.number + 1)
         unused = self.index.unused()
         file = made.write(self._disk)
         try:
-            self._logs.begin(made.number)
+            log_file = self._logs.begin(made.number)
         except OSError:
             made.discard(self._disk, file)
             raise
         self._checkpointed_at = made.position
-        return made, file, unused
+        return made, (file, log_file), unused
 
     def retain_from_time_to_time(self) -> None:
         """What is old goes also where little happens."""
         self._look_at_space()
-        acked = self._logs.current.size > 0  # that alone lets segments go too
+        acked = self._logs.current.has_words  # that alone lets segments go too
         if acked or self._core.written_position != self._checkpointed_at:
             self.checkpoint()
         self.retain()
@@ -499,8 +500,9 @@ class Journal:
         """Segments without messages leave gaps in which nothing is missing: that is on disk before they are removed."""
         if not starts or self._noting:
             return
+        noted = [self.segments.with_gap(start) for start in starts]
         try:
-            file = self.segments.note_empty(starts)
+            file = self.segments.write_empty(noted)
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -508,17 +510,17 @@ class Journal:
         folder = self._disk.open_folder("")
         self._noting = True
 
-        def noted(result: Done) -> None:
+        def synced(result: Done) -> None:
             self._noting = False
             self._disk.close(file)
             self._disk.close(folder)
             if result.error is not None:
                 self.fail(f"old segments cannot be removed: {result.error}")
                 return
-            self.segments.read_empty()
+            self.segments.note_empty(noted)
             self.retain()
 
-        self._start_sync((file, folder), noted, urgent=False)
+        self._start_sync((file, folder), synced, urgent=False)
 
     def close(self) -> None:
         """The broker stops in order: all is written, and the next start needs nothing but a checkpoint."""
@@ -538,9 +540,9 @@ class Journal:
             self._core.synced = self._core.written_position
             self._core.mark()  # the last word: readers see the whole journal
             self._core.write_out()
-            made, file, unused = self._write_checkpoint()
+            made, files, unused = self._write_checkpoint()
             self.segments.finish()
-            for one in (*self.segments.unsynced(), *self.index.to_sync(), file):
+            for one in (*self.segments.unsynced(), *self.index.to_sync(), *files, self._logs.folder):
                 self._disk.sync(one)
             made.publish(self._disk)
             self._disk.sync(self._logs.folder)

@@ -4,18 +4,23 @@
 record for each write. A start needs the newest checkpoint, the logs from its number on, and the journal from its
 position on. A new checkpoint begins a new log; when it is safely on disk, all older ones go. The words in records and
 snapshots are the core's (core/keeping.pyx). Both formats are the broker's own and may change with its version.
+
+Each shows that the other is missing. A checkpoint is renamed to its name when the log of its number, with its head, is
+on disk: a checkpoint without its log is damage. The head names the checkpoint before, which is removed only when a
+newer one is on disk: a log that names a checkpoint, and no such or newer one there, is damage. A crash leaves neither.
 """
 
 import json
 import logging
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from mqks.core.crc import crc32
 from mqks.journal.disk import Disk, Reserve, sync_folder
 from mqks.journal.errors import JournalError
+from mqks.journal.format import time_of
 from mqks.logs import Entry
 
 log = logging.getLogger(__name__)
@@ -26,6 +31,9 @@ MAGIC = b"mqksprog"
 RECORD = struct.Struct("<8sIIQ")  # magic, crc of all that follows it, bytes of the words, how far this log was synced
 SIZES = struct.Struct("<IQ")  # what the crc covers of it
 CRC_AT = 12
+HEAD = struct.Struct("<8sQ")  # of a log that begins with a checkpoint: magic, number of the checkpoint before or 0
+HEAD_MAGIC = b"mqkshead"
+HEAD_SIZE = HEAD.size + 4  # with its crc
 AHEAD = 1 << 20
 POSITION_BITS = 56  # of an item; the rest are its retries
 
@@ -51,6 +59,7 @@ class Checkpoint:
     extents: bytes = b""
     key: bytes = b""  # that the ids of --once are hashed with
     seen: bytes = b""  # these ids
+    has_log: bool = True  # of its number, on disk before it; the first versions did not make sure of that
 
     def pack(self) -> bytes:
         head = {
@@ -62,6 +71,7 @@ class Checkpoint:
             "extents": len(self.extents),
             "key": self.key.hex(),
             "seen": len(self.seen),
+            "log": True,
             "queues": [
                 [_text(kept.name), kept.birth, _text(kept.definition), len(kept.snapshot)] for kept in self.queues
             ],
@@ -114,6 +124,7 @@ class Checkpoint:
             at += size
         made.key = bytes.fromhex(head.get("key", ""))  # the first ones knew no --once
         made.seen = rest[at : at + head.get("seen", 0)]
+        made.has_log = head.get("log", False)
         return made
 
 
@@ -136,11 +147,18 @@ class Since:
 class Log:
     """The log that is being written."""
 
-    def __init__(self, disk: Disk, number: int) -> None:
+    def __init__(self, disk: Disk, number: int, head: bytes = b"") -> None:
         self._disk = disk
         self.number = number
-        self.file = disk.open(f"{FOLDER}/{number:010d}.log", create=True)
-        self.size = 0
+        self.file = disk.open(_log(number), create=True)
+        self.size = self._begin = len(head)
+        if head:
+            try:
+                disk.write(self.file, head, 0)
+            except OSError:
+                disk.close(self.file)
+                disk.remove(_log(number))
+                raise
         self.synced = 0
         self._reserve = Reserve(disk, AHEAD)
 
@@ -148,6 +166,10 @@ class Log:
         crc = crc32(words, crc32(SIZES.pack(len(words), self.synced)))
         self._disk.write(self.file, RECORD.pack(MAGIC, crc, len(words), self.synced) + words, self.size)
         self.size += RECORD.size + len(words)
+
+    @property
+    def has_words(self) -> bool:
+        return self.size > self._begin
 
     def has_room(self) -> bool:
         """Is there disk for what may come next? Space is reserved a good part ahead."""
@@ -167,12 +189,15 @@ class Logs:
         self.current = Log(disk, number)
         self._appeared()
 
-    def begin(self, number: int) -> None:
-        """Another log. If there is no room for its file, this one goes on."""
-        fresh = Log(self._disk, number)
+    def begin(self, number: int) -> int:
+        """The log of a checkpoint. Answers a handle of its own: the checkpoint counts when that and the folder are
+        synced. If there is no room for the log, the one before goes on."""
+        before = max(_numbers(self._disk.files(FOLDER), "checkpoint"), default=0)
+        fresh = Log(self._disk, number, _head(before))
         self._replaced.append(self.current)
         self.current = fresh
         self._appeared()
+        return self._disk.open(_log(number))
 
     def _appeared(self) -> None:
         self._to_sync[self.current.number] = self.current
@@ -209,21 +234,21 @@ class Logs:
         self.needless &= in_use
 
 
-def places(snapshot: bytes) -> Iterator[int]:
-    """The parts of a queue's snapshot that are in the index."""
+def places(snapshot: bytes) -> Iterator[tuple[int, int]]:
+    """The parts of a queue's snapshot that are in the index: place and count."""
     words = memoryview(snapshot).cast("Q")
     _, unsettled, returned, parts = words[:4]
     at = 4 + 2 * (unsettled + returned)
     for _ in range(parts):
         place, count = words[at : at + 2]
         if place:
-            yield place
+            yield place, count
         at += 2 if place else 2 + count
 
 
 def records(data: bytes, name: str, salvage: bool = False) -> Iterator[bytes]:
     """The words of each valid record. A bad one ends the log, unless a later one knows that it was safely on disk."""
-    at = 0
+    at = 0 if data.startswith(MAGIC) else HEAD_SIZE
     while at < len(data):
         found = _record_at(data, at)
         if found is None:
@@ -292,27 +317,64 @@ class Found:
     last: int  # the highest number in use
 
 
-def find(disk: Disk) -> Found:
+def find(disk: Disk, salvage: bool = False) -> Found:
     files = disk.files(FOLDER)
-    numbers: dict[str, list[int]] = {"log": [], "checkpoint": []}
-    for name in files:
-        stem, _, kind = name.partition(".")
-        if kind in numbers and stem.isdigit():
-            numbers[kind].append(int(stem))
+    heads = {number: _read_head(disk, number) for number in _numbers(files, "log")}
+    newest = max(_numbers(files, "checkpoint"), default=0)
     checkpoint = Checkpoint(0)
-    for number in sorted(numbers["checkpoint"], reverse=True):
-        made = Checkpoint.unpack(number, read(disk, f"{number:010d}.checkpoint"))
+    if newest:
+        made = Checkpoint.unpack(newest, read(disk, f"{newest:010d}.checkpoint"))
         if made is None:
-            raise JournalError(
-                f"{FOLDER}/{number:010d}.checkpoint is damaged: remove the folders progress and index to have the "
-                "queues made anew from the journal: messages then come again, and queues older than it are gone"
-            )
+            raise _no_checkpoint(newest, "damaged")
         checkpoint = made
-        break
-    logs = [number for number in sorted(numbers["log"]) if number >= checkpoint.number]
-    used = {f"{number:010d}.log" for number in logs} | {f"{checkpoint.number:010d}.checkpoint"}
+    if (before := max((head or 0 for head in heads.values()), default=0)) > newest:
+        raise _no_checkpoint(before, "missing, and there is no newer one")
+    if newest and checkpoint.has_log and heads.get(newest) is None:
+        _miss_log(checkpoint, "damaged at its beginning" if newest in heads else "missing", salvage)
+    logs = [number for number in sorted(heads) if number >= newest]
+    used = {f"{number:010d}.log" for number in logs} | {f"{newest:010d}.checkpoint"}
     stale = [name for name in files if name not in used]
-    return Found(checkpoint, logs, stale, max((*numbers["log"], *numbers["checkpoint"]), default=0))
+    return Found(checkpoint, logs, stale, max((*heads, newest), default=0))
+
+
+def _no_checkpoint(number: int, what: str) -> JournalError:
+    return JournalError(
+        f"{FOLDER}/{number:010d}.checkpoint is {what}: remove the folders progress and index to have the queues made "
+        "anew from the journal: messages then come again, and queues older than it are gone"
+    )
+
+
+def _miss_log(checkpoint: Checkpoint, what: str, salvage: bool) -> None:
+    name = _log(checkpoint.number)
+    if not salvage:
+        raise JournalError(
+            f"{name} is {what}: acks were lost; put it back, or start with --salvage to go on without them: some "
+            "messages then come again"
+        )
+    said = "{file} is {what}: acks since {time} are lost, and their messages come again"
+    log.warning(Entry(said, file=name, what=what, time=time_of(checkpoint.dtid).isoformat(timespec="seconds")))
+
+
+def _log(number: int) -> str:
+    return f"{FOLDER}/{number:010d}.log"
+
+
+def _numbers(files: Iterable[str], kind: str) -> list[int]:
+    """Of the files of this kind."""
+    split = (name.partition(".") for name in files)
+    return [int(stem) for stem, _, other in split if other == kind and stem.isdigit()]
+
+
+def _head(before: int) -> bytes:
+    head = HEAD.pack(HEAD_MAGIC, before)
+    return head + struct.pack("<I", crc32(head))
+
+
+def _read_head(disk: Disk, number: int) -> int | None:
+    """The number of the checkpoint before that the head of this log names; None: it has no valid head."""
+    head = disk.read_named(_log(number), HEAD_SIZE, 0)
+    before = int.from_bytes(head[8:16], "little")
+    return before if head == _head(before) else None
 
 
 def remove_stale(disk: Disk, names: list[str]) -> None:

@@ -13,14 +13,19 @@ Range = tuple[int, int]
 
 
 def parse(data: bytes) -> list[Range]:
-    """The ranges, in order; those that touch are one. A line that is not whole is left out."""
-    ranges: list[Range] = []
-    for start, end in sorted(_pairs(data)):
-        if ranges and start <= ranges[-1][1]:
-            ranges[-1] = ranges[-1][0], max(ranges[-1][1], end)
+    """The ranges that stand there. A line that is not whole is left out."""
+    return merged(_pairs(data))
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """In order; those that touch are one."""
+    found: list[Range] = []
+    for start, end in sorted(ranges):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
         else:
-            ranges.append((start, end))
-    return ranges
+            found.append((start, end))
+    return found
 
 
 def _pairs(data: bytes) -> Iterable[Range]:

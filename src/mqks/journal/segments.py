@@ -299,9 +299,8 @@ class Segments:
                 return False
         return True
 
-    def note_empty(self, starts: list[int]) -> int:
-        """Write them to `empty`; answers the file. They may be removed when it and the data folder are synced."""
-        noted = [(self._gap_before(start), self.end_of(start)) for start in starts]
+    def write_empty(self, noted: list[ranges.Range]) -> int:
+        """Append these to `empty`; answers the file. They count when it and the data folder are synced."""
         file = self._open_ranges(ranges.EMPTY)
         try:
             self._disk.write(file, ranges.show(noted), self._disk.size(file))
@@ -310,16 +309,14 @@ class Segments:
             raise
         return file
 
-    def _gap_before(self, start: int) -> int:
-        """Where the segment begins, or the gap before it, if there never was anything in that."""
-        before = self._starts[: self._starts.index(start)]
-        if not before or not self.follows_gap(start):
-            return start
-        return self.end_of(before[-1])
+    def note_empty(self, noted: list[ranges.Range]) -> None:
+        """They are safely on disk."""
+        self._empty = ranges.merged((*self._empty, *noted))
 
-    def read_empty(self) -> None:
-        """What was written there is safely on disk."""
-        self._empty = self._read_ranges(ranges.EMPTY)
+    def with_gap(self, start: int) -> ranges.Range:
+        """The segment, with the gap before it if there never was anything in that."""
+        before = self._starts[self._starts.index(start) - 1]
+        return self.end_of(before) if self.follows_gap(start) else start, self.end_of(start)
 
     def cut(self, start: int, offset: int, aside: str) -> None:
         """The segment ends here; what stood beyond is kept aside. It is safely so when this returns."""
