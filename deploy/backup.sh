@@ -48,7 +48,9 @@ done
 for segment in $(ls "$copy/journal"); do
     [ -e "$data/journal/$segment" ] || rm "$copy/journal/$segment"
 done
-[ ! -e "$data/lost" ] || cp -a "$data/lost" "$copy"
+for file in lost empty; do
+    [ ! -e "$data/$file" ] || cp -a "$data/$file" "$copy"
+done
 
 sync
 mqks journal verify "$copy" || fail "the copy is not good: make another one, in an empty folder"

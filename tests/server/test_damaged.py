@@ -3,6 +3,10 @@
 import re
 from pathlib import Path
 
+import pytest
+
+from mqks.journal.salvage import salvage
+from mqks.journal.verify import verify
 from tests.conftest import Connect, Start
 from tests.crash.brokers import kill, refusal
 from tests.running import Connection
@@ -88,6 +92,57 @@ def test_a_journal_that_is_cut_short_is_refused_and_salvage_goes_on_without(
     assert [client.line().split()[2] for _ in range(2)] == [b"m1", b"m2"]
     assert broker.wait_for_log(r"error messages of queue 'q1' that are lost, .*: 1"), broker.log
     assert client.ask("m4 publish e1 d4") == "c1 ok m4 event=e1 d4"
+    broker.stop()
+    start()
+
+
+@pytest.mark.parametrize("way", ["command", "start"])
+def test_after_a_salvage_every_queue_drains(start: Start, connect: Connect, folder: Path, way: str) -> None:
+    """Nothing but its first line is left of the first segment, and the first batch of the others is damaged too."""
+    flags = ("--segment-size=64K",)
+    broker = start(*flags)
+    client = connect(broker)
+    assert client.ask("s1 subscribe --confirm q1 e1") == "s1 ok "
+    sent = [f"f{number}" for number in range(200)]
+    for id in sent:  # a batch each
+        assert client.ask(f"{id} publish --confirm e1 {id:x<1000}") == f"{id} ok "
+    broker.stop()
+    lost = set()
+    for number, name in enumerate(segments(folder)[:-1]):
+        path = folder / "journal" / name
+        data = bytearray(path.read_bytes())
+        at = [found.start() + 1 for found in re.finditer(rb"\n[^\n]* batch [^\n]*\n", data)][: 1 if number else None]
+        for offset in at:
+            data[offset + 100] ^= 1
+            lost |= {line.split()[0].decode() for line in bytes(data[offset:]).splitlines()[1:2] if line[:1] == b"f"}
+        path.write_bytes(data)
+    assert 50 < len(lost) < 100
+    if way == "command":
+        salvage(folder)
+    broker = start(*flags, *(["--salvage"] if way == "start" else []))
+    for _ in range(2):
+        client = connect(broker)
+        client.send(b"c1 consume q1 --manual-ack --prefetch=1000\n")
+        assert [client.line().split()[2].decode() for _ in range(200 - len(lost))] == [
+            id for id in sent if id not in lost
+        ]
+        assert client.ask("p1 ping that was all") == "p1 ok that was all"
+        broker.stop()
+        assert verify(folder).good
+        broker = start(*flags)
+
+
+def test_a_lost_log_of_progress_is_refused_with_advice(start: Start, connect: Connect, folder: Path) -> None:
+    broker = start()
+    three_messages(connect(broker))
+    broker.stop()
+    [path] = (folder / "progress").glob("*.log")
+    path.unlink()
+    said = refusal(start(wait=False))
+    assert re.search(rf" error .*progress/{path.name} is missing: acks were lost; .*--salvage", said), said
+    broker = start("--salvage")
+    assert re.search(rf"warning progress/{path.name} is missing: acks since .* are lost", broker.log), broker.log
+    assert look(connect(broker), "state.queues['q1'].ready") == "3"
     broker.stop()
     start()
 
