@@ -1,12 +1,14 @@
-"""What a full disk does to progress and checkpoints: what it refuses waits, costs little, and is written in the end."""
+"""What a full disk does: what was taken and is refused waits, unanswered and undelivered, and is written in the end."""
 
 import errno
 import os
+import re
 
 import pytest
 
 from mqks.journal.journal import LAZY, RETRY
 from tests.broker.on_disk import OnDisk
+from tests.journal.test_confirm import RELIED_ON
 from tests.sim.disk import FakeDisk
 
 TURNS = 50
@@ -29,48 +31,167 @@ class Gauge:
         self._write(file, data, offset)
 
 
+# ---- Messages
+
+
+class Refusing:
+    """A broker whose disk took all so far, and takes nothing more: c1 has m1 and m2 of q1, m3 waits; c2 has q2."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **options: object) -> None:
+        self.on_disk = OnDisk(**options)
+        self.client = self.on_disk.connect()
+        messages = (b"m%d publish e1 d%d" % (number, number) for number in (1, 2, 3))
+        self.say(b"c1 consume q1 e1 --manual-ack --prefetch=2", b"c2 consume q2 e2", *messages)
+        self.on_disk.wait(RETRY)
+        self.on_disk.said(self.client)
+        self.gauge = Gauge(self.on_disk.disk, monkeypatch)
+        self.gauge.full = True
+
+    def say(self, *requests: bytes) -> list[bytes]:
+        """What is said in a turn and when the disk has done what it was asked for."""
+        said = self.on_disk.say(self.client, *requests)
+        self.on_disk.work()
+        return said + self.on_disk.said(self.client)
+
+    def has_room_again(self) -> list[bytes]:
+        """What is said then."""
+        self.gauge.full = False
+        self.on_disk.wait(RETRY)
+        self.on_disk.work()
+        return self.on_disk.said(self.client)
+
+    def lines(self, text: bytes) -> int:
+        """How many lines of the journal end so."""
+        return sum(content.count(text + b"\n") for content in self.on_disk.disk.content("journal").values())
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval", "never"])
+@pytest.mark.parametrize("request_line", RELIED_ON.values(), ids=RELIED_ON.keys())
+def test_what_was_taken_is_answered_when_it_is_written_and_an_error_means_not_taken(
+    monkeypatch: pytest.MonkeyPatch, request_line: bytes, fsync: str
+) -> None:
+    refusing = Refusing(monkeypatch, fsync=fsync)
+    said = refusing.say(request_line)
+    assert not [line for line in said if line.startswith(b"r1 ")], "it was taken: there is nothing true to be said yet"
+    [refused] = refusing.say(b"m9 publish --confirm e1 d9")
+    assert refused.startswith(b"m9 error ")
+    assert b"r1 ok " in refusing.has_room_again()
+    assert refusing.lines(b"m9 publish e1 d9") == 0
+    assert refusing.say(b"m9 publish --confirm e9 d9") == [b"m9 ok "]
+
+
+@pytest.mark.parametrize("flag", [b"", b"--confirm "])
+def test_a_message_that_cannot_be_written_is_not_delivered_before_it_is(
+    monkeypatch: pytest.MonkeyPatch, flag: bytes
+) -> None:
+    refusing = Refusing(monkeypatch)
+    assert refusing.say(b"m4 publish %se2 d4" % flag) == []
+    for _ in range(3):
+        assert refusing.say(b"p1 ping") == [b"p1 ok "]
+    assert refusing.gauge.tried == 1, "it is tried when the disk is looked at, not in each turn"
+    assert refusing.lines(b"m4 publish e2 d4") == 0
+    assert sorted(refusing.has_room_again()) == [b"c2 ok m4 event=e2 d4", b"m4 ok "][: 2 if flag else 1]
+    assert refusing.lines(b"m4 publish e2 d4") == 1
+
+
+def test_the_ok_of_a_duplicate_waits_for_the_first_to_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = Refusing(monkeypatch)
+    assert refusing.say(b"m4 publish --once --confirm e9 d4") == []
+    assert refusing.say(b"m4 publish --once --confirm e9 d4") == []
+    assert refusing.has_room_again() == [b"m4 ok ", b"m4 ok "]
+    assert refusing.lines(b"m4 publish --once e9 d4") == 1
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_what_was_not_written_when_the_broker_died_was_seen_by_nobody(
+    monkeypatch: pytest.MonkeyPatch, power_loss: bool
+) -> None:
+    refusing = Refusing(monkeypatch)
+    assert refusing.say(b"a1 ack c1 m1", b"m4 publish --confirm e1 d4") == []
+    refusing.gauge.full = False
+    refusing.on_disk.crash(power_loss=power_loss)
+    assert refusing.on_disk.drain() == [
+        b"m1 event=e1,retry=1 d1", b"m2 event=e1,retry=1 d2", b"m3 event=e1 d3",
+    ]  # fmt: skip
+
+
+def test_a_stop_with_a_full_disk_says_what_is_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusing = Refusing(monkeypatch)
+    assert refusing.say(b"m4 publish --confirm e1 d4", b"a1 ack c1 m1") == []
+    on_disk = refusing.on_disk
+    begin, on_disk.start = on_disk.start, lambda: setattr(refusing.gauge, "full", False)  # type: ignore[method-assign]
+    on_disk.stop()
+    [said] = [record.getMessage() for record in caplog.records if "stopped with a full disk" in record.getMessage()]
+    assert re.search(r": \d{2,} bytes of messages and definitions are lost, none of them confirmed or delivered;", said)
+    begin()
+    assert left(on_disk) == [b"m1", b"m2", b"m3"]
+
+
+# ---- Progress
+
+
 def test_progress_that_a_full_disk_refused_is_tried_when_the_disk_is_looked_at_and_counts_as_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     on_disk = OnDisk()
     gauge, core, client = Gauge(on_disk.disk, monkeypatch), on_disk.broker.core, on_disk.connect()
-    on_disk.say(client, b"c1 consume q1 e1 --manual-ack --prefetch=1", b"m1 publish e1 d1")
-    on_disk.work()
-    on_disk.say(client, b"r1 reject c1 m1")
+    messages = (b"m%d publish e1 d" % number for number in range(TURNS + 2))
+    on_disk.say(client, b"c1 consume q1 e1 --manual-ack", *messages)
+    on_disk.wait(RETRY)
+    on_disk.say(client, b"a1 ack c1 m0")
     before = core.used
     gauge.full = True
-    for _ in range(TURNS):
-        assert on_disk.say(client, b"r1 reject c1 m1")[0].startswith(b"c1 ok m1 event=e1,retry=")
+    for number in range(1, TURNS + 1):
+        assert on_disk.say(client, b"a1 ack c1 m%d" % number) == []
     assert gauge.tried == 1
     assert core.used >= before + TURNS * WORDS
     on_disk.wait(RETRY)
     assert gauge.tried == 2
     gauge.full = False
-    on_disk.say(client, b"r1 reject c1 m1")
     on_disk.wait(RETRY)
     assert core.used == before
     on_disk.wait(RETRY)
     on_disk.crash(power_loss=True)
-    assert on_disk.drain() == [b"m1 event=e1,retry=%d d1" % (TURNS + 2)], "each reject is there"
+    assert on_disk.drain() == [b"m%d event=e1,retry=1 d" % (TURNS + 1)], "each ack is there"
 
 
 def test_an_ack_waits_behind_what_was_refused_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_disk = OnDisk()
-    gauge, client = Gauge(on_disk.disk, monkeypatch), on_disk.connect()
-    on_disk.say(client, b"c1 consume q1 e1 --manual-ack", b"m1 publish e1 d1", b"m2 publish e1 d2")
-    on_disk.work()
-    on_disk.said(client)
-    gauge.full = True
-    assert on_disk.say(client, b"r1 reject c1 m1") == [b"c1 ok m1 event=e1,retry=1 d1"]
-    gauge.full = False
-    [refused] = on_disk.say(client, b"a1 ack --confirm c1 m1")
-    assert refused.startswith(b"a1 error ")
-    on_disk.wait(RETRY)
-    assert on_disk.say(client, b"a2 ack --confirm c1 m2") == []
-    on_disk.work()
-    assert on_disk.said(client) == [b"a2 ok "]
-    on_disk.crash(power_loss=True)
-    assert on_disk.drain() == []
+    refusing = Refusing(monkeypatch)
+    assert refusing.say(b"r1 reject c1 m1") == []
+    refusing.gauge.full = False
+    assert refusing.say(b"a1 ack --confirm c1 m2") == []
+    assert set(refusing.has_room_again()) == {b"c1 ok m3 event=e1 d3", b"c1 ok m1 event=e1,retry=1 d1", b"a1 ok "}
+    refusing.on_disk.crash(power_loss=True)
+    assert left(refusing.on_disk) == [b"m1", b"m3"]
+
+
+def test_nothing_is_delivered_that_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all that was delivered while the disk was full would come again unmarked."""
+    refusing = Refusing(monkeypatch)
+    assert refusing.say(b"a1 ack c1 m1") == []
+    assert refusing.say(b"p1 ping") == [b"p1 ok "]
+    refusing.gauge.full = False
+    refusing.on_disk.crash()
+    assert refusing.on_disk.drain() == [
+        b"m1 event=e1,retry=1 d1", b"m2 event=e1,retry=1 d2", b"m3 event=e1 d3",
+    ]  # fmt: skip
+
+
+def test_what_is_delivered_while_no_messages_are_taken_is_marked_when_it_comes_again() -> None:
+    """Messages are taken only while there is room reserved for progress."""
+    on_disk = OnDisk(min_free=1)
+    client = on_disk.connect()
+    on_disk.say(client, b"r1 rebind q1 e1", *(b"m%d publish e1 d%d" % (number, number) for number in range(50)))
+    on_disk.disk.capacity = sum(inode.occupied for inode in on_disk.disk.entries.values())
+    on_disk.wait(LAZY)
+    assert on_disk.say(client, b"m50 publish e1 d")[0].startswith(b"m50 error ")
+    assert len(on_disk.say(client, b"c1 consume q1 --manual-ack --prefetch=25")) == 25
+    on_disk.disk.capacity = 1 << 40
+    on_disk.crash()
+    marked = [b"m%d event=e1%s d%d" % (number, b",retry=1" if number < 25 else b"", number) for number in range(50)]
+    assert on_disk.drain() == marked
 
 
 # ---- Checkpoints

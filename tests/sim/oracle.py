@@ -16,6 +16,7 @@ from tests.sim.truth import KILL, POWER, Bounds, Copy, Definition, Message, Op, 
 
 RESTART_GRACE = 60.0
 DELIVERY = re.compile(rb"(\S+) event=([^ ,]*)(?:,retry=\d+)? (.*)", re.DOTALL)
+RETRIED = re.compile(rb'\S+ (event=[^ ]*,retry=\d+ |\{"retry": )')
 SEVX_RETRY = re.compile(rb'\{"retry": \d+(, |\})')
 
 
@@ -30,18 +31,19 @@ class Oracle:
         self.turned_ops = 0  # so many ops are in files
         self.power_ops = 0  # so many are on disk, whatever was confirmed
         self._settled: list[Copy] = []  # since the last turn
+        self._given: list[Copy] = []  # delivered since the last turn
+        self._unrecorded: list[Copy] = []  # delivered in a turn that could not be written
         self.deliveries = 0
 
     # ── what clients ask ──
 
-    def fed(
-        self, link: Link, requests: list[Request], *, died: bool = False, broken: bool = False, failing: bool = False
-    ) -> None:
-        """The broker has taken these requests, in this order, or (died, broken) perhaps some of them."""
+    def fed(self, link: Link, requests: list[Request], *, died: bool = False, failing: bool = False) -> None:
+        """The broker has taken these requests, in this order, or (died) perhaps some of them. An error means: not
+        taken, also from a disk that fails or is full (failing)."""
         news = link.news()
         refused = {line.split(b" ", 1)[0] for line, _ in news if line.split(b" ", 2)[1] == b"error"}
         for request in requests:
-            if request.id in refused and not broken:
+            if request.id in refused:
                 if request.action in ("publish", "send") and not failing and not self.weak:
                     bounds.check_refusal(self.truth, self.bounds, message_of(request))
                 news = [one for one in news if not one[0].startswith(request.id + b" error ")]
@@ -51,7 +53,7 @@ class Oracle:
             getattr(self, request.action)(link, request)
         if not died:
             for line, end in news:
-                self._said(link, line, end, failing)
+                self._said(link, line, end)
 
     def publish(self, _: Link, request: Request) -> None:
         request.op = self.truth.take(message_of(request))
@@ -62,7 +64,7 @@ class Oracle:
         """A full queue has dropped so many messages; these are left that wait for a consumer."""
         gone = bounds.dropped(self.truth.queues[name], ready, count)
         for copy in gone:
-            copy.settle()
+            copy.settle(self.truth.last)
         self._settled += gone
 
     def consume(self, link: Link, request: Request) -> None:
@@ -103,7 +105,7 @@ class Oracle:
 
     def ack(self, link: Link, request: Request) -> None:
         for copy in self._meant(link, request):
-            copy.settle()
+            copy.settle(self.truth.last)
             self._settled.append(copy)
             request.settled.append(copy)
 
@@ -159,6 +161,7 @@ class Oracle:
     def _return(consumer: Consumer) -> None:
         for one in consumer.deliveries:
             one.copy.holder = None
+            one.copy.recorded &= one.end <= consumer.link.sent  # what never left comes without a retry
         consumer.deliveries.clear()
 
     def _leave(self, consumer: Consumer) -> None:
@@ -180,7 +183,7 @@ class Oracle:
         ready = self.truth.purge(name)
         certain = sum(not copy.doubtful for copy in ready)
         for copy in ready:
-            copy.settle()
+            copy.settle(self.truth.last)
         self._settled += ready
         return certain, len(ready)
 
@@ -205,22 +208,33 @@ class Oracle:
                 gone = [one for one in consumer.deliveries if one.end <= link.sent]
                 del consumer.deliveries[: len(gone)]
                 for one in gone:
-                    one.copy.settle()
+                    one.copy.settle(self.truth.last)
                     self._settled.append(one.copy)
 
     def turned(self, *, complete: bool) -> None:
         """A turn is over. If it is complete, what was known before it survives the process."""
+        if self._given and self._unrecorded:
+            raise Violation("messages are delivered while the deliveries of an earlier turn are not written")
+        self._unrecorded += self._given
+        self._given.clear()
         if complete:
             self.turned_ops = len(self.truth.ops)
             for copy in self._settled:
                 copy.safety = max(copy.safety, KILL)
             self._settled.clear()
+            self.recorded()
         if self.disk is not None:
             journal.check_synced(self.disk)
         if not self.weak:
             for queue in self.truth.queues.values():
                 if queue.fresh:
                     self._check_order(queue)
+
+    def recorded(self) -> None:
+        """The deliveries of all turns are in files."""
+        for copy in self._unrecorded:
+            copy.recorded = True
+        self._unrecorded.clear()
 
     def _check_order(self, queue: Queue) -> None:
         """What was seen for the first time are the next ones in the queue, and each consumer got its part in order."""
@@ -240,30 +254,20 @@ class Oracle:
 
     # ── what the broker says ──
 
-    def scan(self, link: Link, *, failing: bool) -> None:
+    def scan(self, link: Link) -> None:
         for line, end in link.news():
-            self._said(link, line, end, failing)
+            self._said(link, line, end)
 
-    def _said(self, link: Link, line: bytes, end: int, failing: bool) -> None:
+    def _said(self, link: Link, line: bytes, end: int) -> None:
         id, word, *rest = line.split(b" ", 2)
         if word == b"error":
-            self._failed(link, id, failing)
-        elif rest and rest[0].startswith((b"--update ", b'{"update": ')):
+            raise Violation(f"an error for {id!r} after it was taken")
+        if rest and rest[0].startswith((b"--update ", b'{"update": ')):
             pass
         elif rest in ([], [b""], [b"pong"]):
             self._confirmed(link, id)
         else:
             self._delivered(link, id, rest[0], end)
-
-    def _failed(self, link: Link, id: bytes, failing: bool) -> None:
-        """An error for what was taken: only a disk that fails, or is full, allows that; it may have happened or not."""
-        request = next((request for request in link.waiting if request.id == id), None)
-        if not failing:
-            raise Violation(f"an error for {id!r} after it was taken")
-        if request is not None:
-            link.waiting.remove(request)
-        if id in link.consumers:
-            link.consumers[id].announced = True  # its own answer was this one
 
     def _confirmed(self, link: Link, id: bytes) -> None:
         request = next((request for request in link.waiting if request.id == id), None)
@@ -278,6 +282,8 @@ class Oracle:
         if consumer is not None:
             consumer.announced = True
         if self.fsync != "always":
+            if request.op is not None and request.op.message is not None:
+                self._check_written(request.op.message)
             return
         if request.op is not None:
             request.op.confirmed = True
@@ -294,6 +300,19 @@ class Oracle:
             durable = {name for name, content in self.disk.durable("journal", flips=False).items() if line in content}
             if not there or not there <= durable | (there - self.disk.content("journal").keys()):
                 raise Violation(f"confirmed before it was on disk: {message.line[:80]!r}")
+
+    def _check_written(self, message: Message) -> None:
+        """What a client sees, a killed broker has in its files."""
+        if self.disk is not None:
+            line = b"\n" + message.line + b"\n"
+            if not any(line in content for content in self.disk.written("journal").values()):
+                raise Violation(f"delivered or confirmed before it was written: {message.line[:80]!r}")
+
+    def _check_retry(self, copy: Copy, text: bytes) -> None:
+        """What was delivered, and comes again after the broker was killed, says so."""
+        if copy.repeats and not self.weak and not RETRIED.match(text):
+            raise Violation(f"delivered again without a retry: {text[:80]!r}")
+        copy.repeats = False
 
     def _delivered(self, link: Link, id: bytes, text: bytes, end: int) -> None:
         self.deliveries += 1
@@ -315,7 +334,10 @@ class Oracle:
             raise Violation(f"{message.id!r} was settled in {queue.name!r} (safety {copy.safety}), and returned")
         elif copy.holder is not None:
             raise Violation(f"{message.id!r} was delivered twice from {queue.name!r}")
+        self._check_retry(copy, text)
+        self._given.append(copy)
         if not copy.seen:
+            self._check_written(message)
             copy.seen = True
             queue.fresh.setdefault(consumer, []).append(copy)
         copy.holder = consumer
@@ -339,7 +361,8 @@ class Oracle:
                 self.weak = True
         for copy in self.truth.copies.values():
             copy.crash(POWER if power_loss else KILL)
-        self._settled.clear()
+        for copies in (self._settled, self._given, self._unrecorded):
+            copies.clear()
 
     def restarted(self, shown: dict[str, dict[str, Any]], *, power_loss: bool) -> None:
         """The broker runs again, and shows these queues."""
@@ -389,6 +412,8 @@ class Oracle:
         if self.fsync == "always":
             for copy in self.truth.copies.values():
                 copy.safety = POWER
+        for copy in self.truth.copies.values():
+            copy.recorded = False  # what it had not sent comes without a retry
 
     def at_rest(self, links: list[Link]) -> None:
         for link in links:

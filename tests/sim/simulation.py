@@ -221,7 +221,7 @@ class Simulation:
         except Killed:
             self.oracle.fed(link, requests, died=True)
             raise
-        self.oracle.fed(link, requests, broken=self._is_broken(), failing=self._is_failing())
+        self.oracle.fed(link, requests, failing=self._is_failing())
         self._heard()
         self._look_at_lengths()
 
@@ -229,7 +229,7 @@ class Simulation:
         self.say("turn")
         self.broker.turn()
         self._heard()
-        self.oracle.turned(complete=self.broker.journal is None or not self.broker.journal.unwritten)
+        self.oracle.turned(complete=self._is_complete())
 
     def read(self) -> None:
         """Some client reads some of what it is told."""
@@ -252,11 +252,8 @@ class Simulation:
             self._heard()
 
     def tick(self) -> None:
-        self.now += self.rng.choice((0.01, 0.2, 0.2, 1.0, 5.0, 40.0))
+        self._tick(self.rng.choice((0.01, 0.2, 0.2, 1.0, 5.0, 40.0)))
         self.say(f"tick {self.now:.2f}")
-        self.oracle.ticked(self.now)
-        self.broker.tick()
-        self._heard()
 
     def disconnect(self) -> None:
         client = self.rng.choice(self.clients)
@@ -277,10 +274,13 @@ class Simulation:
 
     def fault(self) -> None:
         assert self.disk is not None
-        call = self.rng.choice(("write", "sync", "read", "reserve", "create"))
-        error = errno.ENOSPC if call in ("reserve", "create") else errno.EIO
+        call = self.rng.choice(("write", "full", "sync", "read", "reserve", "create"))
         self.say(f"the next {call} will fail")
-        self.disk.fail(call, error)
+        if call == "full":  # for a while: each try takes one
+            for _ in range(self.rng.randint(1, 5)):
+                self.disk.fail("write", errno.ENOSPC)
+        else:
+            self.disk.fail(call, errno.ENOSPC if call in ("reserve", "create") else errno.EIO)
 
     # ── their parts ──
 
@@ -308,6 +308,17 @@ class Simulation:
         self.broker.sent(link.client, size)
         self._heard()
 
+    def _tick(self, seconds: float) -> None:
+        self.now += seconds
+        self.oracle.ticked(self.now)
+        self.broker.tick()
+        self._heard()
+        if self._is_complete():
+            self.oracle.recorded()
+
+    def _is_complete(self) -> bool:
+        return self.broker.journal is None or not self.broker.journal.unwritten
+
     def _is_broken(self) -> bool:
         return self.disk is not None and self.broker.broken is not None
 
@@ -320,7 +331,7 @@ class Simulation:
         broken = self._is_broken()
         for client in self.clients:
             if client.link is not None:
-                self.oracle.scan(client.link, failing=self._is_failing())
+                self.oracle.scan(client.link)
         if broken:
             self.say(f"broken: {self.broker.broken}")
             if self.plan.kind not in ("faults", "flips"):
@@ -403,7 +414,7 @@ class Simulation:
             data, requests = client.next_bytes()
             link = self._link(client)
             self.broker.feed(link.client, data)
-            self.oracle.fed(link, requests, broken=self._is_broken(), failing=self._is_failing())
+            self.oracle.fed(link, requests, failing=self._is_failing())
             self._heard()
             self._look_at_lengths()
 
@@ -420,11 +431,8 @@ class Simulation:
                     self._sent(client.link, client.link.client.pending_size)
                     moved = True
             self.turn()
-            self.now += 0.2
-            self.oracle.ticked(self.now)
-            self.broker.tick()
-            self._heard()
-            quiet = 0 if moved else quiet + 1
+            self._tick(0.2)
+            quiet = 0 if moved or self._is_failing() else quiet + 1  # a full disk is looked at again after a while
             if quiet == 3:
                 return
         raise Violation("it does not come to rest")

@@ -102,12 +102,17 @@ class Copy:
     settled: bool = False
     safety: int = UNSAFE  # of `settled`
     doubtful: bool = False  # was settled, but a crash may have undone it
+    recorded: bool = False  # it was delivered, and the broker has that in its files
+    repeats: bool = False  # it was so when the broker was killed
+    needs: int = 0  # number of the last op when it was settled: a crash that undoes that op undoes this too
 
-    def settle(self) -> None:
+    def settle(self, needs: int) -> None:
+        self.needs = self.needs if self.doubtful else needs  # it may have been settled then
         self.settled, self.safety, self.holder, self.doubtful = True, UNSAFE, None, False
 
     def crash(self, safety: int) -> None:
-        self.holder = None
+        self.repeats = safety == KILL and (self.repeats or self.recorded) and not self.settled
+        self.recorded, self.holder = False, None
         if self.settled and self.safety < safety:
             self.settled, self.doubtful = False, True
 
@@ -202,6 +207,9 @@ class Truth:
         self.queues = {}
         for op in self.ops:
             self._apply(op)
+        last = self.last
+        for copy in self.copies.values():
+            copy.doubtful = copy.doubtful and copy.needs <= last
         for queue in self.queues.values():
             seen = [copy.seen for copy in queue.copies.values()]
             queue.unseen = seen.index(False) if False in seen else len(seen)
@@ -209,6 +217,11 @@ class Truth:
     def confirmed(self) -> int:
         """So many ops are certain, since one was confirmed and the log has no holes."""
         return max((index + 1 for index, op in enumerate(self.ops) if op.confirmed), default=0)
+
+    @property
+    def last(self) -> int:
+        """The number of the last op; 0: there is none."""
+        return self.ops[-1].number if self.ops else 0
 
     def lines(self) -> list[bytes]:
         return [op.message.line for op in self.ops if op.message is not None]

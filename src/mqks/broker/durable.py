@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mqks.broker import jsons
+from mqks.broker.client import Client
 from mqks.broker.errors import BadRequest
 from mqks.broker.limits import Limits
 from mqks.broker.mistakes import Mistakes
@@ -31,7 +32,7 @@ from mqks.journal.index import ONCE, QUEUES, Index
 from mqks.journal.journal import Journal, Options
 from mqks.journal.messages import is_message, take_once
 from mqks.journal.progress import Checkpoint, Kept, Since
-from mqks.journal.recovery import recover
+from mqks.journal.recovery import check_end, recover
 from mqks.journal.retention import Hold
 from mqks.journal.segments import Segments
 from mqks.logs import Entry
@@ -108,12 +109,10 @@ class Durable(Operations):
         if journaled.lines and not found.checkpoint.number:
             log.warning("there is no checkpoint: queues are made anew from the journal, and messages may come again")
         segments.make_safe(max(journaled.synced, found.checkpoint.position))
-        logs = [f"{number:010d}.log" for number in found.logs]
-        happened = progress.since(
-            record
-            for name in logs
-            for record in progress.records(progress.read(disk, name, make_safe=True), name, salvage)
-        )
+        logs = progress.read_logs(disk, found.logs, salvage)
+        told = [record for one in logs for record in one.records]
+        synced = max((record.journal_synced for record in told), default=0)
+        happened = progress.replay(disk, logs, check_end(segments, journaled.end, synced, salvage))
         for queue in self.queues.values():
             since = happened.pop(queue.birth, Since())
             self.core.restore(queue, self._kept.pop(queue.birth, b""), b"".join(since.items), since.taken)
@@ -123,8 +122,9 @@ class Durable(Operations):
             self.core.seen.forget_between(*lost)
         progress.remove_stale(disk, found.stale)
         self.new_dtid.begin_after(max(journaled.dtid, found.checkpoint.dtid))
-        known = max(self.core.highest, progress.highest(happened))
-        position = max(journaled.position, known + 1 if known else 0)
+        # What progress needed and the journal lacks must not be given out again.
+        needed = max((record.needs for record in told), default=0)
+        position = max(journaled.position, needed + 1 if needed > journaled.end else 0)
         self._open(segments, index, position, journaled.crc if position == journaled.position else 0, found.last + 1)
         for queue in list(self.queues.values()):
             self.overflow.apply(queue, queue.bounds, at_any_cost=True)
@@ -184,7 +184,6 @@ class Durable(Operations):
             segment_size=options.segment_size,
             tail_memory=options.tail_memory,
             spill_after=options.spill_after,
-            holds=options.fsync == "always",
         )
         # After a gap the new segment is not on disk yet, and its first batches must not say so of where it begins.
         self.core.synced = max(map(segments.end_of, segments.starts), default=0)
@@ -284,14 +283,16 @@ class Durable(Operations):
         _, name = min(((position, name) for position, name in held if position is not None), default=(0, None))
         return None if name is None else ascii(name.decode("utf-8", "replace"))
 
-    def refuse_held(self, reason: str) -> None:
-        """Replies that waited for the disk will never be true: errors go out instead."""
-        held = self.core.take_held()
-        if held:
-            error_id = self.mistakes.unkept(reason, sum(replies.count(b"\n") for _, replies in held))
-            for client, replies in held:
-                for reply in replies.splitlines():
-                    self.core.say(client, b"%s error %s\n" % (reply.split(b" ", 1)[0], error_id))
+    def drop_held(self) -> None:
+        """The disk failed. What it has of the requests that wait for it is unknown: neither `ok` nor `error` would be
+        true, so their connections close without an answer."""
+        dropped = self.core.drop_held()
+        if dropped:
+            said = "{requests} requests waited for the disk: their connections close without an answer"
+            log.error(Entry(said, requests=sum(dropped.values())))
+        for client in dropped:
+            assert isinstance(client, Client)
+            self.entrance.cut_short(client)
 
     # ── messages to look at ──
 

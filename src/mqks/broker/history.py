@@ -90,10 +90,7 @@ class Histories:
     @property
     def visible(self) -> int:
         """Up to where the log is shown."""
-        core = self._broker.core
-        if self._broker.journal is None:
-            return core.position
-        return core.synced if core.holds else core.written_position
+        return self._broker.journal.visible if self._broker.journal else self._broker.core.position
 
     def place(self, where: bytes) -> int:
         """The position that a word of a request names."""

@@ -59,14 +59,6 @@ class Mistakes:
         whose = {"token": client.rights.name} if client.rights.name else {}
         return self.made(client, bad, **whose, line=line[:SHOWN_OF_A_LINE])
 
-    def unkept(self, reason: str, requests: int) -> bytes:
-        """The error_id for requests whose confirmation waited for the disk, which failed."""
-        self.errors += requests
-        error_id = self.new_dtid()
-        said = "error {error_id} reason={reason!a}: {requests} requests waited for the disk"
-        log.error(Entry(said, error_id=error_id, reason=reason, requests=requests))
-        return error_id
-
     def refused(self, peer: str, bad: BadRequest) -> bytes:
         """The error_id for one who is turned away."""
         self._look_at_clock()

@@ -13,6 +13,7 @@ cdef class Deliverer(Settler):
     cdef list roomy                     # connections that read history and have room again
     cdef readonly uint64_t rooms        # how often there was one
     cdef bint can_resume                # one whose bytes wait has read its replies
+    cdef readonly bint stalled          # the disk did not take all of the last turn: nothing is delivered until it does
     cdef dict waiting                   # start of a segment that is being read from disk → queues that wait for it
 
     cdef bint begin_round(self) except -1

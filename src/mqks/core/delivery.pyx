@@ -13,12 +13,12 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcpy
 
 from mqks.core cimport fifo, heap, unsettled
-from mqks.core.item cimport position_of
+from mqks.core.item cimport MANY_RETRIES, item_of, position_of, retries_of
 from mqks.core.output cimport choked, out_room
 from mqks.core.parts cimport MQKS, SEVX, Connection, Consumer, Queue, has_room, waiting
 from mqks.core.hashing cimport hash_of
 from mqks.core.routing cimport pop_ready, soil
-from mqks.core.settling cimport Settler, free_if_gone, let_item_go, progress, retry_of, settle_when_sent
+from mqks.core.settling cimport Settler, free_if_gone, let_item_go, note, progress, retry_of, settle_when_sent
 from mqks.core.tail cimport SEGMENT, Segment, find
 from mqks.core.text cimport after_flag, copy_short
 from mqks.core.unsettled cimport Unsettled
@@ -42,9 +42,12 @@ cdef class Deliverer(Settler):
         return True
 
     cdef bint begin_round(self) except -1:
-        """A round serves the queues that are dirty now. One that something cut short goes on where it was."""
+        """A round serves the queues that are dirty now. One that something cut short goes on where it was. False: there is nothing
+        to do, or nothing may be delivered: a message that is not written, or a delivery that cannot be recorded, could be undone."""
         if self.squeezed and self.memory.used < self.max_memory:
             self.ease()
+        if self.stalled:
+            return False
         if self.served == PyList_GET_SIZE(self.serving):
             self.serving = self.dirty_queues
             self.served = 0
@@ -83,6 +86,8 @@ cdef class Deliverer(Settler):
                     return 0
                 if q.returned.count:
                     next = heap.heap_pop(&q.returned, &self.memory)
+                    if retries_of(next.item) < MANY_RETRIES:    # after a crash it is one retry more, as what is taken first is
+                        note(self, q, item_of(position_of(next.item), retries_of(next.item) + 1))
                 else:
                     q.sequence += 1
                     next.item = pop_ready(self, q)

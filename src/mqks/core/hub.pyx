@@ -31,7 +31,7 @@ and, where there is a journal:
     replay(position, line) -> list of queues    a line of the journal that is no publish
 The journal itself has three, which are called in every turn:
     write(pieces) -> bool                       (position, bytes, begins a file) each; false: not now, they will come again
-    write_progress(words)                       what became of messages (see keeping.pyx)
+    write_progress(words) -> bool               what became of messages (see keeping.pyx); false: not now, the journal keeps them
     wrote()                                     the end of a write; if no reply waits, then once, until `heeded` is taken back
 """
 

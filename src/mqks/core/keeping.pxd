@@ -10,8 +10,6 @@ cdef class Keeper(Deliverer):
     cdef public bint heeded             # it will look at what was written, also if it is not told again
     cdef public uint64_t synced         # the position up to which the journal is safely on disk
 
-    cdef readonly uint64_t highest      # position that progress knew of
-
     cdef int write_now(self) except -1
     cdef bytes gather(self)
     cdef int replay_line(self, uint64_t position, char* line, char* end, double time) except -1
@@ -20,7 +18,7 @@ cdef class Keeper(Deliverer):
 cdef inline int write_out(Keeper core) except -1:
     """What has happened since the last time goes to the journal, if there is one."""
     if core.tail.journaled and (
-        core.tail.end != core.tail.written or core.progressed or core.held_new
+        core.tail.end != core.tail.written or core.progressed or core.held_new or core.stalled
     ):
         core.write_now()
     return 0

@@ -6,7 +6,8 @@ and the progress since, which is how many items were taken from its head and whi
 Items taken and not settled have been delivered to someone who is gone by now: they return to the head of the queue.
 
 Words of 8 bytes, as the machine has them:
-    progress    for each queue: birth, items taken so far, count, and so many items (retries of 0: settled; else: retried)
+    progress    for each queue: birth, items taken so far, count, and so many items (retries of 0: settled; else: retried, or
+                delivered again)
     snapshot    items taken so far, counts of unsettled, of returned and of parts; unsettled and returned as item and sequence;
                 parts of what is ready as (place on disk, count), followed by the items where the place is 0
     extents     start, size, live of each segment that is held
@@ -36,7 +37,7 @@ cdef class Keeper(Deliverer):
 
     def open_journal(
         self, journal, uint64_t position, uint32_t previous, bytes first_line, *, size_t segment_size, size_t tail_memory,
-        size_t spill_after, bint holds,
+        size_t spill_after,
     ):
         """From now on the log has files, which begin at this position with a new one. What was replayed stays."""
         self.journal = journal
@@ -48,7 +49,7 @@ cdef class Keeper(Deliverer):
         self.tail.file_size = segment_size
         self.tail.most_resident = tail_memory
         self.spill_after = spill_after
-        self.holds = holds
+        self.holds = True
 
     @property
     def unwritten(self):
@@ -64,17 +65,21 @@ cdef class Keeper(Deliverer):
         write_out(self)
 
     cdef int write_now(self) except -1:
+        """Messages first, then progress, which may depend on them. Both, or the core is stalled until both are written."""
         if self.tail.batch_count:
             self.tail.seal(self.handler.new_dtid(), self.synced)
         if self.tail.end != self.tail.written:
             if not self.journal.write(self.tail.unwritten()):
+                self.stalled = True
                 return 0
             self.tail.all_written()
-        if self.held_settled:
-            self.settled_written = True
-            self.held_settled = False
-        if self.progressed or self.settled_written:
-            self.journal.write_progress(self.gather())
+        if self.progressed or self.held_settled or self.stalled:
+            self.stalled = not self.journal.write_progress(self.gather())
+            if not self.stalled:
+                self.settled_written = self.settled_written or self.held_settled
+                self.held_settled = False
+            elif self.held_settled:
+                return 0                # its reply, and those after it, wait until it is written
         self.writes += 1
         self.held_new = False
         if not self.heeded or self.held:
@@ -258,7 +263,6 @@ cdef class Keeper(Deliverer):
                 raise MemoryError
             memcpy(known, PyBytes_AS_STRING(progress), count * sizeof(uint64_t))
             qsort(known, count, sizeof(uint64_t), by_position)
-            self.highest = max(self.highest, position_of(known[count - 1]))
         try:
             for i in range(pairs):
                 put_back(self, q, word[2 * i], word[2 * i + 1], i < delivered, known, count)

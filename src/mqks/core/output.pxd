@@ -37,7 +37,7 @@ cdef class Output:
     cdef int most_spares                # so few that they do not fill the memory
     # With a journal only:
     cdef public bint refusing           # the journal can take no more
-    cdef readonly bint holds            # replies wait for the disk
+    cdef bint holds                     # there is a journal: replies wait for the disk
     cdef list held                      # of Held, oldest first
     cdef buffer.Buffer held_text
     cdef bint held_new                  # since the last write

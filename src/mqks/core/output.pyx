@@ -3,8 +3,8 @@
 It has what all layers share: the counted memory, the limits and the handler. It touches the out-buffers of connections and
 nothing of queues. Large buffers are kept at rest, since a busy connection's buffer empties and fills in every turn.
 
-Where there is a journal, a reply on which a client may rely is held until the disk has what it is about; held replies keep
-their order.
+Where there is a journal, a reply on which a client may rely is held until the disk has what it is about: until it is synced, or
+only written, as the journal says. Held replies keep their order.
 """
 
 cimport cython
@@ -164,19 +164,20 @@ cdef class Output:
             buffer.release(&self.held_text, &self.memory)
         return consumers
 
-    def take_held(self):
-        """All that waits, as (connection, replies), and forget it: it will never be safe."""
-        cdef list taken = []
+    def drop_held(self):
+        """Forget all that waits, since nobody knows what the disk has of it. Answers the connections, as keys, and how many replies
+        each will not get."""
+        cdef dict dropped = {}
+        cdef bytes text
         cdef Held next
         for next in self.held:
             next.connection.held -= 1
-            if next.consumer is not None:
-                next.consumer.unconfirmed = False
-            taken.append((next.connection, PyBytes_FromStringAndSize(self.held_text.data + self.held_text.head, next.size)))
+            text = PyBytes_FromStringAndSize(self.held_text.data + self.held_text.head, next.size)
             self.held_text.head += next.size
+            dropped[next.connection] = dropped.get(next.connection, 0) + text.count(b"\n")
         self.held = []
         buffer.release(&self.held_text, &self.memory)
-        return taken
+        return dropped
 
     def tell(self, Consumer consumer):
         """Say how things stand with its queue. One who does not read is told once, when it reads again."""

@@ -230,7 +230,7 @@ cdef class Poller:
         cdef list foreign
         while True:
             milliseconds = -1 if left < 0 else <int>min(ceil(left * 1000), 1e9)
-            if (self.core.dirty_queues or self.core.dirty_connections or self.core.can_resume
+            if ((self.core.dirty_queues and not self.core.stalled) or self.core.dirty_connections or self.core.can_resume
                     or (self.core.tail.end != self.core.tail.written and self.core.tail.journaled and not self.core.refusing)):
                 milliseconds = 0
             with nogil:
@@ -313,7 +313,8 @@ cdef class Poller:
         that the next one can have its buffer."""
         cdef Queue q
         cdef Connection c
-        self.core.begin_round()
+        if not self.core.begin_round():
+            return 0
         while True:
             q = self.core.serve_next()
             if q is None:

@@ -2,8 +2,11 @@
 
 The core tells what is to be written and asks for what it wants to read; `Journal` does it through the disk seam, starts
 syncs in the background, and lets replies go when the sync that covers them is done. One sync is on its way at most;
-whatever is written meanwhile shares the next one. An error of the disk that is not "full" ends it all: `broken` says
-why, nothing is confirmed any more, and the broker has to stop.
+whatever is written meanwhile shares the next one.
+
+A full disk is waited for: nothing more is taken, and what was taken and could not be written is neither delivered nor
+answered until it is. Progress has its room reserved before messages are taken, so it can be written when they cannot.
+Any other error of the disk ends it all: `broken` says why, nothing is answered any more, and the broker has to stop.
 """
 
 import itertools
@@ -51,7 +54,7 @@ class Owner(Protocol):
 
     def checkpoint(self, number: int) -> Checkpoint: ...
 
-    def refuse_held(self, reason: str) -> None: ...
+    def drop_held(self) -> None: ...
 
     def grew(self) -> None: ...
 
@@ -94,6 +97,7 @@ class Journal:
         self.full: str | None = None  # why nothing more is taken for now
         self._spared = False  # though there is what `min_free` spared: checkpoints can still be made
         self._logs = Logs(disk, number)
+        self._waits_for_room = False  # the journal was refused, and is not tried again before the disk is looked at
         self._refused = bytearray()  # words of progress that a full disk did not take yet
         self._jobs: dict[int, tuple[Callable[[Done], None], tuple[int, ...]]] = {}  # what follows, files in use
         self._tags = itertools.count(1)
@@ -114,6 +118,15 @@ class Journal:
         return self._core.unwritten or bool(self._refused)
 
     @property
+    def visible(self) -> int:
+        """The position up to which the journal is shown: what a client has seen does not go with the power."""
+        return self._core.synced if self._waits_for_sync else self._core.written_position
+
+    @property
+    def _waits_for_sync(self) -> bool:
+        return self.options.fsync == "always"
+
+    @property
     def disk(self) -> Disk:
         """For small files of others, beside those of the journal."""
         return self._disk
@@ -125,43 +138,47 @@ class Journal:
     # ── what the core asks for ──
 
     def write(self, pieces: Sequence[Piece]) -> bool:
-        if self.broken:
+        if self.broken or self._waits_for_room:
             return False
         try:
             self.segments.write(pieces)
-            room = self.segments.has_room()
+            room = self.segments.has_room() and self._logs.current.has_room()
         except OSError as error:
             if error.errno not in FULL:
                 self.fail(f"the journal cannot be written: {error}")
             else:
+                self._waits_for_room = True
                 self._refuse()
-                self._owner.refuse_held("the disk is full")
             return False
         if not room:
             self._refuse(spared=self._has_spare())
         return True
 
-    def write_progress(self, words: bytes) -> None:
+    def write_progress(self, words: bytes) -> bool:
         """What the disk refuses waits, and what comes later waits behind it, until the disk is looked at again: there
         may be much of it by then, and to try all of it in each turn would take longer with each."""
+        if self.broken:
+            return False
         if not self._refused and (not words or self._write_words(words)):
-            return
+            return True
         self._refused += words
         self._core.charge(len(words))
-        if self._core.settled_waits:
-            self._owner.refuse_held("the disk is full")
+        return False
 
-    def _write_refused(self) -> None:
+    def _write_what_was_refused(self) -> None:
+        """Once more: progress, then what was taken since."""
+        self._waits_for_room = False
         if self._refused and self._write_words(self._refused):
             self._core.charge(-len(self._refused))
             self._refused.clear()
             self._look_later()  # nobody may come who has it synced
+        self._core.write_out()
 
     def _write_words(self, words: bytes | bytearray) -> bool:
         try:
             if not self._logs.current.has_room():
                 self._refuse(spared=self._has_spare())  # what is left is for acks
-            self._logs.write(words)
+            self._logs.write(words, self._core.written_position, self._core.synced)
         except OSError as error:
             if error.errno not in FULL:
                 self.fail(f"progress cannot be written: {error}")
@@ -174,7 +191,10 @@ class Journal:
         if self.broken:
             return
         if self._core.waits_for_disk:
-            self._sync()
+            if self._waits_for_sync:
+                self._sync()
+            else:
+                self._core.release_replies(self._core.written)
         self._look_later()
 
     def spill(self, items: bytes, kind: str) -> int:
@@ -312,7 +332,7 @@ class Journal:
                 self._sync()
         elif self._core.written_position != position:
             self._look_later()
-        elif self._after_mark != position and self.options.fsync == "always":
+        elif self._after_mark != position and self._waits_for_sync:
             self._timers.set("mark", LAZY, self._mark)
         self._finish_checkpoint()
 
@@ -329,7 +349,7 @@ class Journal:
         self._look_at_space()
         if unsynced and self.options.fsync != "never":
             self._sync()
-        if not self._core.holds:
+        if not self._waits_for_sync:
             self._owner.grew()
         tried, tried_log = self._tried_at
         grown = self._logs.current.size - tried_log
@@ -339,6 +359,9 @@ class Journal:
     def _mark(self) -> None:
         """Readers from outside see what a header says is synced: if nothing more comes, an empty batch says it."""
         if self._core.unwritten or self._core.written_position != self._core.synced or self.broken:
+            return
+        if self.full and not self._spared:  # one that found no room would keep all else waiting
+            self._timers.set("mark", RETRY, self._mark)
             return
         self._core.mark()
         self._after_mark = self._core.position
@@ -351,7 +374,7 @@ class Journal:
             self.broken = reason
             self._core.refusing = True
             log.error(Entry("{reason}", reason=reason))
-            self._owner.refuse_held(reason)
+            self._owner.drop_held()
 
     def _is_short(self) -> bool:
         return self._disk.space()[0] < self.options.min_free
@@ -383,9 +406,7 @@ class Journal:
     def _look_for_room(self) -> None:
         try:
             self.retain()
-            self._write_refused()
-            if self.unwritten:
-                self._core.write_out()
+            self._write_what_was_refused()
             room = self.segments.has_room() and self._logs.current.has_room() and not self.unwritten
             self._spared = room or (self._has_spare() and not self.unwritten)
             room = room and not self._is_short()
@@ -524,8 +545,14 @@ class Journal:
 
     def close(self) -> None:
         """The broker stops in order: all is written, and the next start needs nothing but a checkpoint."""
-        self._core.write_out()
-        if self.broken or (self.full and not self._spared):
+        self._write_what_was_refused()
+        if self.full and self.unwritten and not self.broken:
+            said = (
+                "stopped with a full disk: {bytes} bytes of messages and definitions are lost, none of them confirmed "
+                "or delivered; acks that were not confirmed may be lost too, and their messages come again"
+            )
+            log.error(Entry(said, bytes=self._core.position - self._core.written_position))
+        if self.broken or self.unwritten or (self.full and not self._spared):
             return
         while self._jobs and not self.broken:  # a checkpoint may be on its way
             if self._disk.fileno() >= 0:

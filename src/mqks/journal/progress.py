@@ -8,6 +8,11 @@ snapshots are the core's (core/keeping.pyx). Both formats are the broker's own a
 Each shows that the other is missing. A checkpoint is renamed to its name when the log of its number, with its head, is
 on disk: a checkpoint without its log is damage. The head names the checkpoint before, which is removed only when a
 newer one is on disk: a log that names a checkpoint, and no such or newer one there, is damage. A crash leaves neither.
+
+Logs and journal are separate files, and a power loss may keep a record and take messages that were written before it.
+So each record names the end of the journal when it was written. At a start a record that needs more of the journal than
+there is, and all after it, did not happen. A confirmed ack is never among them: its `ok` waits for a sync of both
+files. A record also says how far the journal was synced: if the journal ends before that, it is damaged.
 """
 
 import json
@@ -15,7 +20,7 @@ import logging
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from mqks.core.crc import crc32
 from mqks.journal.disk import Disk, Reserve, sync_folder
@@ -26,10 +31,15 @@ from mqks.logs import Entry
 log = logging.getLogger(__name__)
 
 FOLDER = "progress"
-VERSION = 1
-MAGIC = b"mqksprog"
-RECORD = struct.Struct("<8sIIQ")  # magic, crc of all that follows it, bytes of the words, how far this log was synced
-SIZES = struct.Struct("<IQ")  # what the crc covers of it
+VERSION = 2
+VERSIONS = (1, 2)  # of checkpoints that can be read
+MAGIC = b"mqksprg2"
+# Magic, crc of all that follows it, bytes of the words, how far this log was synced; of the journal its end, and how
+# far it was synced
+RECORD = struct.Struct("<8sIIQQQ")
+SIZES = struct.Struct("<IQQQ")  # what the crc covers of it
+RECORDS = {MAGIC: RECORD, b"mqksprog": struct.Struct("<8sIIQ")}  # those of version 1 do not speak of the journal
+MAGICS = b"mqkspr"  # all begin so
 CRC_AT = 12
 HEAD = struct.Struct("<8sQ")  # of a log that begins with a checkpoint: magic, number of the checkpoint before or 0
 HEAD_MAGIC = b"mqkshead"
@@ -109,7 +119,7 @@ class Checkpoint:
             return None
         line, _, rest = data[:-4].partition(b"\n")
         head: dict[str, Any] = json.loads(line)
-        if head["version"] != VERSION:
+        if head["version"] not in VERSIONS:
             raise JournalError(
                 f"{FOLDER}/{number:010d}.checkpoint is of version {head['version']}, which this mqksd does not know: "
                 "use the one that wrote it, or remove the folders progress and index: messages then come again, and "
@@ -162,9 +172,10 @@ class Log:
         self.synced = 0
         self._reserve = Reserve(disk, AHEAD)
 
-    def write(self, words: bytes | bytearray) -> None:
-        crc = crc32(words, crc32(SIZES.pack(len(words), self.synced)))
-        self._disk.write(self.file, RECORD.pack(MAGIC, crc, len(words), self.synced) + words, self.size)
+    def write(self, words: bytes | bytearray, journal_end: int, journal_synced: int) -> None:
+        sizes = len(words), self.synced, journal_end, journal_synced
+        crc = crc32(words, crc32(SIZES.pack(*sizes)))
+        self._disk.write(self.file, RECORD.pack(MAGIC, crc, *sizes) + words, self.size)
         self.size += RECORD.size + len(words)
 
     @property
@@ -174,6 +185,11 @@ class Log:
     def has_room(self) -> bool:
         """Is there disk for what may come next? Space is reserved a good part ahead."""
         return self._reserve.has_room(self.file, self.size)
+
+    def finish(self) -> None:
+        """Another log takes its place: give back what was reserved."""
+        if self._reserve.end:
+            self._disk.truncate(self.file, self.size)
 
 
 class Logs:
@@ -194,6 +210,7 @@ class Logs:
         synced. If there is no room for the log, the one before goes on."""
         before = max(_numbers(self._disk.files(FOLDER), "checkpoint"), default=0)
         fresh = Log(self._disk, number, _head(before))
+        self.current.finish()
         self._replaced.append(self.current)
         self.current = fresh
         self._appeared()
@@ -203,8 +220,8 @@ class Logs:
         self._to_sync[self.current.number] = self.current
         self._folder_to_sync = True
 
-    def write(self, words: bytes | bytearray) -> None:
-        self.current.write(words)
+    def write(self, words: bytes | bytearray, journal_end: int, journal_synced: int) -> None:
+        self.current.write(words, journal_end, journal_synced)
         self._to_sync[self.current.number] = self.current
 
     @property
@@ -246,9 +263,18 @@ def places(snapshot: bytes) -> Iterator[tuple[int, int]]:
         at += 2 if place else 2 + count
 
 
-def records(data: bytes, name: str, salvage: bool = False) -> Iterator[bytes]:
-    """The words of each valid record. A bad one ends the log, unless a later one knows that it was safely on disk."""
-    at = 0 if data.startswith(MAGIC) else HEAD_SIZE
+class Record(NamedTuple):
+    start: int  # in the log
+    end: int
+    words: bytes
+    synced: int  # how far the log was synced when this was written
+    needs: int  # the journal up to this position
+    journal_synced: int  # up to there it was on disk
+
+
+def records(data: bytes, name: str, salvage: bool = False) -> Iterator[Record]:
+    """The valid records. A bad one ends the log, unless a later one knows that it was safely on disk."""
+    at = 0 if data.startswith(MAGICS) else HEAD_SIZE
     while at < len(data):
         found = _record_at(data, at)
         if found is None:
@@ -257,54 +283,93 @@ def records(data: bytes, name: str, salvage: bool = False) -> Iterator[bytes]:
             said = "{file} ends at byte {bytes}: acks that were not confirmed may be missing"
             log.warning(Entry(said, file=f"{FOLDER}/{name}", bytes=at))
             return
-        end, _ = found
-        yield data[at + RECORD.size : end]
-        at = end
+        yield found
+        at = found.end
 
 
-def _record_at(data: bytes, at: int) -> tuple[int, int] | None:
-    """Where the valid record ends that stands here, and how far it says the log was synced."""
-    if data[at : at + 8] != MAGIC or at + RECORD.size > len(data):
+def _record_at(data: bytes, at: int) -> Record | None:
+    """The valid record that stands here."""
+    form = RECORDS.get(data[at : at + 8])
+    if form is None or at + form.size > len(data):
         return None
-    _, crc, size, synced = RECORD.unpack_from(data, at)
-    end = at + RECORD.size + size
+    _, crc, size, synced, *journal = form.unpack_from(data, at)
+    end = at + form.size + size
     if end > len(data) or crc32(data[at + CRC_AT : end]) != crc:
         return None
-    return end, synced
+    words = data[at + form.size : end]
+    return Record(at, end, words, synced, *(journal or (_highest(words) + 1, 0)))
+
+
+def _highest(words: bytes) -> int:
+    """The highest position that a record of version 1 names: the journal it needs is at least so long."""
+    view = memoryview(words).cast("Q")
+    found = at = 0
+    while at < len(view):
+        birth, _, count = view[at : at + 3]
+        positions = (word & ((1 << POSITION_BITS) - 1) for word in view[at + 3 : at + 3 + count])
+        found = max(found, birth, max(positions, default=0))
+        at += 3 + count
+    return found
 
 
 def _check_torn(data: bytes, bad: int, name: str) -> None:
-    at = data.find(MAGIC, bad + 1)
+    at = data.find(MAGICS, bad + 1)
     while at >= 0:
         found = _record_at(data, at)
-        if found is not None and found[1] > bad:
+        if found is not None and found.synced > bad:
             raise JournalError(
                 f"{FOLDER}/{name} is damaged at byte {bad}: acks were lost; start with --salvage to go on without "
                 "them: some messages then come again"
             )
-        at = data.find(MAGIC, at + 1)
+        at = data.find(MAGICS, at + 1)
 
 
-def since(words: Iterator[bytes]) -> dict[int, Since]:
-    """By the birth of the queue."""
-    found: dict[int, Since] = {}
-    for record in words:
-        view = memoryview(record).cast("Q")
-        at = 0
-        while at < len(view):
-            birth, taken, count = view[at : at + 3]
-            one = found.setdefault(birth, Since())
-            one.taken = max(one.taken, taken)
-            one.items.append(record[8 * (at + 3) : 8 * (at + 3 + count)])
-            at += 3 + count
+@dataclass
+class Logged:
+    """A log as a start finds it."""
+
+    name: str
+    data: bytes
+    records: list[Record]
+
+
+def read_logs(disk: Disk, numbers: list[int], salvage: bool) -> list[Logged]:
+    found = []
+    for name in (f"{number:010d}.log" for number in numbers):
+        data = read(disk, name)
+        found.append(Logged(name, data, list(records(data, name, salvage))))
     return found
 
 
-def highest(happened: dict[int, Since]) -> int:
-    """The highest position that progress knows of. If the journal has lost it, it must not be given out again."""
-    words = (word for one in happened.values() for items in one.items for word in memoryview(items).cast("Q"))
-    positions = (word & ((1 << POSITION_BITS) - 1) for word in words)
-    return max(max(happened, default=0), max(positions, default=0))
+def replay(disk: Disk, logs: list[Logged], journal_end: int) -> dict[int, Since]:
+    """What happened, by the birth of the queue, as far as the journal has what it depends on; the rest is cut off, so
+    that the next start does not take it for real when the journal is longer."""
+    found: dict[int, Since] = {}
+    for one in logs:
+        name, data = one.name, one.data
+        size = min((record.start for record in one.records if record.needs > journal_end), default=len(data))
+        for record in one.records:
+            if record.start < size:
+                _add(found, record.words)
+        if size < len(data):
+            said = (
+                "{file} is cut at byte {bytes}: what follows depends on messages that a crash took from the end of the "
+                "journal; acks that were not confirmed may be missing"
+            )
+            log.warning(Entry(said, file=f"{FOLDER}/{name}", bytes=size))
+        make_safe(disk, name, data[:size])
+    return found
+
+
+def _add(found: dict[int, Since], words: bytes) -> None:
+    view = memoryview(words).cast("Q")
+    at = 0
+    while at < len(view):
+        birth, taken, count = view[at : at + 3]
+        one = found.setdefault(birth, Since())
+        one.taken = max(one.taken, taken)
+        one.items.append(words[8 * (at + 3) : 8 * (at + 3 + count)])
+        at += 3 + count
 
 
 @dataclass
@@ -392,16 +457,22 @@ def remove_before(disk: Disk, number: int) -> None:
             disk.remove(f"{FOLDER}/{name}")
 
 
-def read(disk: Disk, name: str, *, make_safe: bool = False) -> bytes:
-    """All that is in a file. It may be only in the memory of the system, and after a failed sync it stays there:
-    written again (make_safe) it will be on disk when this returns, and what was reserved for more goes back."""
+def read(disk: Disk, name: str) -> bytes:
+    """All that is in a file."""
     file = disk.open(f"{FOLDER}/{name}")
     try:
-        data = disk.read(file, disk.size(file), 0)
-        if make_safe:
-            disk.write(file, data, 0)
-            disk.truncate(file, len(data))
-            disk.sync(file)
-        return data
+        return disk.read(file, disk.size(file), 0)
+    finally:
+        disk.close(file)
+
+
+def make_safe(disk: Disk, name: str, data: bytes) -> None:
+    """A file has these first bytes of it and no more. They may be only in the memory of the system, and after a failed
+    sync they stay there: written again they are on disk when this returns. What was reserved for more goes back."""
+    file = disk.open(f"{FOLDER}/{name}")
+    try:
+        disk.write(file, data, 0)
+        disk.truncate(file, len(data))
+        disk.sync(file)
     finally:
         disk.close(file)

@@ -24,6 +24,7 @@ class Journaled:
     """How far the journal goes."""
 
     position: int  # where the next segment may begin
+    end: int  # up to where it is valid; less than `position` after a cut
     crc: int  # of the last batch; 0 if the next segment does not follow on it
     synced: int  # up to here it was known to be on disk
     dtid: bytes = b""  # of the last batch
@@ -38,7 +39,7 @@ def recover(
         segments.remove(start)
     starts = [start for start in segments.starts if segments.end_of(start) > position]
     total = sum(segments.end_of(start) - max(start, position) for start in starts)
-    found = Journaled(position, crc, position)
+    found = Journaled(position, position, crc, position)
     done = 0
     end = max(map(segments.end_of, segments.starts), default=0)
     if end < position:
@@ -47,7 +48,7 @@ def recover(
         end = _cut_torn_end(segments)
         segments.give_up(end, position)
         _say_missing(end, position)
-        return Journaled(position, 0, position)
+        return Journaled(position, position, 0, position)
     for number, start in enumerate(starts):
         offset = max(position - start, 0)
         reason = None
@@ -82,9 +83,20 @@ def recover(
                 offset, reason = reader.offset, reader.reason
         if reason is not None:
             return _cut(segments, starts[number:], offset, reason, found)
-        found.position = segments.end_of(start)
+        found.position = found.end = segments.end_of(start)
         done += segments.sizes[start]
     return found
+
+
+def check_end(segments: Segments, end: int, synced: int, salvage: bool) -> int:
+    """The journal is valid up to `end`; progress knows that it was on disk up to `synced`. Answers up to where it was
+    before a salvage gave up the rest."""
+    if end < synced and not segments.is_lost(end, synced):
+        if not salvage:
+            raise _missing(end, synced)
+        segments.give_up(end, synced)
+        _say_missing(end, synced)
+    return max(end, synced)
 
 
 def _missing(end: int, position: int) -> JournalError:
@@ -143,4 +155,4 @@ def _cut(segments: Segments, starts: list[int], offset: int, reason: str, found:
         "{bytes} bytes are kept in aside/"
     )
     log.warning(Entry(said, position=first + offset, reason=reason, bytes=lost))
-    return replace(found, position=end + 1, crc=0)
+    return replace(found, position=end + 1, end=first + offset if offset else found.end, crc=0)

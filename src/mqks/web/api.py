@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 JOURNAL_FAILED = "the journal has failed"
 DISK_FULL = "the disk takes no more"
 MEMORY_FULL = "--max-memory is reached: consume or delete some queue"
+STOPPED = "the broker stopped before it answered. It may have been done: look before you ask again"
 TOO_LATE = "no answer in time: the disk is slow, or the memory full. It may still be done: look before you ask again"
 RIGHTS = ("publish", "queues", "events", "manage", "history", "eval", "admin")
 PEEKED_AT_ONCE = 20  # long lines, before others have their turn
@@ -250,7 +251,7 @@ class Api:
         except OSError as error:
             raise HTTPException(503, f"the broker cannot connect to itself: {error.strerror}") from None
         except Ended:
-            raise HTTPException(503, "the broker stops: ask again when it is back") from None
+            raise HTTPException(503, STOPPED) from None
 
 
 def _permit_managing(name: bytes, rights: Rights) -> None:
