@@ -94,8 +94,12 @@ class Queue:
     numbers: int = 0
     max_length: int = 0  # 0: no limit
     max_bytes: int = 0
-    drops_oldest: bool = False
+    overflow: bytes = b""  # as it was last stated
     dropped: int = 0
+
+    @property
+    def drops_oldest(self) -> bool:
+        return self.overflow == b"drop-oldest"
 
     def held(self) -> list[Message]:
         """All that is in it, also what consumers have and did not settle."""
@@ -294,7 +298,7 @@ class Queues:
         """What a request says about how long the queue may be."""
         queue.max_length = flags.get(b"--max-length", queue.max_length)
         queue.max_bytes = flags.get(b"--max-bytes", queue.max_bytes)
-        queue.drops_oldest = flags.get(b"--overflow", b"drop-oldest" if queue.drops_oldest else b"") == b"drop-oldest"
+        queue.overflow = flags.get(b"--overflow", queue.overflow)
         if flags.keys() & LIMITS:
             queue.drop_excess()
 
@@ -367,7 +371,7 @@ class Queues:
             b"--prefetch": b"%d" % consumer.prefetch,
             b"--max-bytes": b"%d" % queue.max_bytes,
             b"--max-length": b"%d" % queue.max_length,
-            b"--overflow": b"drop-oldest" if queue.drops_oldest else b"reject",
+            b"--overflow": queue.overflow,
         }
         words += [b"%s=%s" % item for item in values.items() if item[0] in consumer.stated]
         return b" ".join(words)

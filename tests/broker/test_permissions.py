@@ -504,7 +504,7 @@ def test_the_operator_is_told_once_for_a_token(caplog: pytest.LogCaptureFixture)
 def test_who_comes_back_says_again_what_its_queue_has_by_now() -> None:
     """It knows that by an --update, and needs a right for none of it: an admin has bound it."""
     broker, client = known_to(Rights("worker", queues=("mail",)))
-    broker.feed(client, b"c1 consume mail\n")
+    broker.feed(client, b"c1 consume --confirm mail\n")
     inside = broker.connect("inside", inside=True)
     broker.feed(inside, b"r1 rebind mail --add salary\n")
     broker.turn()
