@@ -93,6 +93,16 @@ def test_purge_is_kept(durable: mqks.testing.Broker) -> None:
     assert [message["id"] for message in told["messages"]] == ["m10"]
 
 
+@pytest.mark.parametrize("consumer_id", ["w", "h", "hello"])
+def test_purge_does_not_meet_consumers_of_others(web: mqks.testing.Broker, consumer_id: str) -> None:
+    """Whatever they are called: a confirmed ack of another connection's consumer would be an error."""
+    with closing(Connection(web.port)) as wire:
+        wire.ask("r1 rebind --confirm q1 e1")
+        wire.ask(f"{consumer_id} consume --confirm q2 e2 --manual-ack")
+        wire.ask("m1 publish --confirm e1 d1")
+        assert ask(web, "/api/queues/q1/purge", "POST").json == {"purged": 1}
+
+
 def test_purge_leaves_what_came_meanwhile(web: mqks.testing.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes in pieces, and others have their turn: who publishes as fast as it purges does not keep it going."""
     monkeypatch.setattr("mqks.web.api.PURGED_AT_ONCE", 10)
