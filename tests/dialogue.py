@@ -33,7 +33,7 @@ FOLDER = Path(__file__).parent / "dialogues"
 SIGNS = {"␠": b" ", "␉": b"\t", "␀": b"\0", "␍": b"\r", "\N{REPLACEMENT CHARACTER}": b"\xff"}
 DTID = rb"\d{20}[0-9a-zA-Z]{4}"
 NOTHING = "(nothing)"
-MOST_ASKS = 200  # with SECONDS_BETWEEN_ASKS: ten seconds
+MOST_ASKS = 1200  # with SECONDS_BETWEEN_ASKS: a minute
 SECONDS_BETWEEN_ASKS = 0.05
 
 _NAME = r"[a-z][a-z0-9]*"

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-PATIENCE = 30.0  # seconds until something that must happen counts as not happening: a busy machine may stand still
+PATIENCE = 60.0  # seconds until something that must happen counts as not happening: a busy machine may stand still
 MQKSD = Path(sys.executable).parent / "mqksd"
 TOKENS = Path(__file__).parent / "dialogues" / "tokens.toml"
 CONTROL = "control.looks-inside"  # one of those tokens

@@ -14,6 +14,7 @@ from mqks.journal import BeyondEnd, JournalError, Message, PositionGone, Reader,
 from mqks.journal.files import SegmentFile
 from tests.journal.making import LIKE_A_HEADER, SECOND, TIME, Making, small
 from tests.journal.test_format import PAGE
+from tests.running import PATIENCE
 
 
 def ids(folder: Path, *args: object, **options: object) -> list[bytes]:
@@ -385,9 +386,9 @@ def test_following_ends_when_told_so(made: Making) -> None:
 
     thread = Thread(target=follow)
     thread.start()
-    assert started.wait(30)
+    assert started.wait(PATIENCE)
     stopping.set()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -99,16 +99,25 @@ def test_who_says_nothing_goes_after_a_while(started: ExitStack, tmp_path: Path,
     path = auth_file(tmp_path, worker={}, boss=ALL)
     broker = start(started, tmp_path, f"--auth-file={path}", "--auth-timeout=1s")
     broker.wait_until_it_listens()
-    known = connect(broker)
-    assert known.ask(f"a1 auth {token('boss')}") == "a1 ok "
     silent, chatty = connect(broker), connect(broker)
     chatty.send(b"p1 ping\n")
-    assert chatty.line().startswith(b"p1 error ")
-    for wire in (silent, chatty):
-        assert wire.line().startswith(b"- error ")
-        with pytest.raises(ConnectionError):
-            wire.line()
-    assert known.ask("e1 _eval state.limits['auth_timeout']") == "e1 ok 2"
+    assert until_cut_off(silent)[:-1] == []
+    assert [line[:9] for line in until_cut_off(chatty)[:-1]] in ([b"p1 error "], [])  # on a busy machine it is late
+    known = connect(broker)
+    while not (said := known.ask(f"a1 auth {token('boss')}")).startswith("a1 ok "):  # as this one may be
+        assert said.startswith("- error ")
+        known = connect(broker)
+    assert int(known.ask("e1 _eval state.limits['auth_timeout']").removeprefix("e1 ok ")) >= 2
+
+
+def until_cut_off(wire: Connection) -> list[bytes]:
+    """All lines, of which the last is an error that answers no request."""
+    lines = []
+    with suppress(ConnectionError):
+        while True:
+            lines.append(wire.line())
+    assert lines[-1].startswith(b"- error ")
+    return lines
 
 
 def test_strangers_keep_nobody_out_who_has_a_token(started: ExitStack, tmp_path: Path, connect: Connect) -> None:

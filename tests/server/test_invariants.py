@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.running import Connection, running_broker
+from tests.running import PATIENCE, Connection, running_broker
 
 SEEDS = [int(os.environ["MQKS_SEED"])] if "MQKS_SEED" in os.environ else [1, 2, 3]
 EVENTS = ["e1", "e2", "a.x", "a.y", "b.x.z"]
@@ -154,7 +154,7 @@ def test_auto_ack_delivers_each_message_to_each_queue_exactly_once(connect: Conn
         reader.start()
     load.publish()
     load.join()
-    assert done.wait(30), f"{len(got)} of {wanted} messages came"
+    assert done.wait(PATIENCE), f"{len(got)} of {wanted} messages came"
     for peer in peers:
         peer.say("~ ping barrier")
     for reader in readers:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import mqks
 from mqks.client.address import Address
 
-PATIENCE = 10.0  # seconds until something that must happen counts as not happening
+PATIENCE = 60.0  # seconds until something that must happen counts as not happening
 STATS = b'{"max_line": 1000}'
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from mqks.pipeline import lake
 from mqks.pipeline.place import Place
 from tests.journal.making import Making
+from tests.spark.archiving import AWAY, archive_all
 
 COUNT = 2400
 POINTS = [("writing", "2"), ("written", "1"), ("merged", "1")]
@@ -26,12 +27,12 @@ def test_killed_at_several_points_one_after_the_other(spark: SparkSession, tmp_p
         made.batch(*(b'm%d publish e1 {"n": %d}' % (n, n) for n in range(first, first + 100)))
     made.sync()
     folder = tmp_path / "a lake"
-    place = Place("mqks://127.0.0.1:1", str(tmp_path / "data"), str(folder))
+    place = Place(AWAY, str(tmp_path / "data"), str(folder))
     for point in POINTS:
         assert run(tmp_path / "data", folder, *point) == -signal.SIGKILL, point
         row = lake.events(spark, place).selectExpr("count(*)", "count(DISTINCT id)").collect()[0]
         assert row[0] == row[1] < COUNT, point
-    assert run(tmp_path / "data", folder) == 0
+    archive_all(spark, tmp_path / "data", folder, reached=lambda _: None)
     figures = "count(*)", "count(DISTINCT id)", "sum(data:n::int)"
     assert tuple(lake.events(spark, place).selectExpr(*figures).collect()[0]) == (COUNT, COUNT, sum(range(COUNT)))
     assert spark.read.parquet(place.table("events")).count() == COUNT

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,26 @@ def put_all(address: Address, *given: Block, **options: float) -> int:
         sink.flush()
         assert sink.unconfirmed == 0
         return sink.confirmed
+
+
+class Moved:
+    """Stands where modules have `time`: it moves only when somebody sleeps, or when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def moved_by_sleeping(monkeypatch: pytest.MonkeyPatch) -> Moved:
+    clock = Moved()
+    for module in (publishing, reaching):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
 
 
 # ── scripts ──
@@ -143,6 +164,7 @@ def test_no_more_than_a_window_waits() -> None:
         talk.socket.settimeout(0.05)
         with pytest.raises(TimeoutError):
             talk.socket.recv(1)
+        talk.socket.settimeout(PATIENCE)
         talk.confirm(seen[0])
         assert talk.socket.recv(size) == line(4) + b"\n"
         talk.confirm(*seen[1:], line(4))
@@ -194,10 +216,11 @@ def test_a_broker_that_was_never_there() -> None:
         publisher(played.address, retry_for=0.1)
 
 
-def test_connections_that_come_and_go_do_not_go_on_for_ever() -> None:
+def test_connections_that_come_and_go_do_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     def scene(talk: Talk) -> None:
         talk.greet().lines(1)
 
+    moved_by_sleeping(monkeypatch)
     with peer(*[scene] * 3) as played, pytest.raises(ConnectionLost):
         put_all(played.address, block(line(1)), retry_for=0.5)
 
@@ -229,16 +252,25 @@ def test_the_time_that_rows_take_to_come_does_not_count(monkeypatch: pytest.Monk
         assert sink.confirmed == 3
 
 
-def test_a_silent_broker_is_left_for_a_new_connection() -> None:
+def test_a_silent_broker_is_left_for_a_new_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = moved_by_sleeping(monkeypatch)
+
     def silent(talk: Talk) -> None:
         assert talk.greet().line() == line(1)
-        assert talk.until_the_end() == b""
+        talk.socket.settimeout(0.01)
+        with suppress(ConnectionError):  # it has left
+            while True:
+                clock.now += PATIENCE
+                talk.say(b"m")  # no answer, only a reason to look at the clock
+                with suppress(TimeoutError):
+                    assert talk.socket.recv(1) == b""
+                    break
 
     def speaks(talk: Talk) -> None:
         talk.confirm(*talk.greet().lines(1))
 
     with peer(silent, speaks) as played:
-        assert put_all(played.address, block(line(1)), silence=0.1) == 1
+        assert put_all(played.address, block(line(1)), silence=PATIENCE / 2) == 1
 
 
 @pytest.mark.parametrize("answer", [b"- error 2026", b"HTTP/1.1 400 Bad Request", b"{id} ok {}", b"{id} ok nothing"])

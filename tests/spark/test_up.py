@@ -17,6 +17,7 @@ from tests.cli.running import COMMAND
 from tests.cli.test_up import free_port
 from tests.running import RunningBroker
 from tests.spark.processes import PATIENCE, environment, kill_all, marked, until
+from tests.spark.test_ctrl_c import NOT_FOR_PEOPLE
 
 EVENT = "order.7.paid"
 MASK = "order.{id}.paid"
@@ -105,4 +106,5 @@ def test_all_of_it_twice(up: Up, spark: SparkSession) -> None:
     assert until(lambda: not marked(up.folder)), marked(up.folder)
     rows = lake.events(spark, up.place).selectExpr("event", "id", "data:n::int").collect()
     assert sorted(map(tuple, rows), key=lambda row: row[2]) == [(EVENT, f"m{n}", n) for n in range(150)]
-    assert "Traceback" not in up.running.log
+    assert "info stopped" in up.running.log
+    assert not NOT_FOR_PEOPLE.search(up.running.log), up.running.log

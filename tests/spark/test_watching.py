@@ -25,7 +25,7 @@ from mqks.pipeline.watching import Job, JobFailed, reason, started, watch
 from mqks.testing import broker
 from tests.journal.making import TIME, Making
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 AWAY = "mqks://127.0.0.1:1"
 SPARK = cast(SparkSession, SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))))
 

@@ -3,7 +3,8 @@
 import http.client
 import json
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -89,6 +90,14 @@ class Stream:
     def rest(self) -> list[Event]:
         """All until it ends."""
         return list(iter(self.next, None))
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Ask again and again: the broker runs in a thread of its own, and tells nobody when something has come true."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"never came true: {what}"
+        time.sleep(0.001)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import mqks
 import mqks.testing
 from mqks.journal.journal import Journal
+from tests.running import PATIENCE
 
 State = dict[str, Any]
 Stage = Callable[[mqks.testing.Broker], AbstractContextManager[None]]
@@ -170,7 +171,7 @@ def slow_consumer(broker: mqks.testing.Broker) -> Iterator[None]:
     """It took one picture, and is at it for ever, while others wait."""
     with mqks.Client(broker.url) as mq, mq.consume("thumbnails", ["picture"], manual_ack=True, prefetch=1) as pictures:
         mq.publish_many(("picture", str(number)) for number in range(5))
-        assert pictures.get(timeout=10)
+        assert pictures.get(timeout=PATIENCE)
         yield
         mq.delete_queue("thumbnails")
 

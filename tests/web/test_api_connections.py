@@ -10,7 +10,7 @@ import mqks.testing
 from mqks.web.server import FINISH, MOST_CONNECTIONS, MOST_SPARE, MOST_UNKNOWN, TAKE
 from mqks.web.server import PATIENCE as PATIENCES
 from tests.running import PATIENCE, Connection
-from tests.web.asking import address, ask, stream
+from tests.web.asking import address, ask, stream, until
 from tests.web.logins import ALL, Tokens, bearer, guarded
 
 LIVE = b"GET /api/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -62,11 +62,7 @@ def test_connections_are_limited(web: mqks.testing.Broker) -> None:
         with closing(Connection(web.port)) as client:
             assert client.ask("p1 ping the broker itself goes on") == "p1 ok the broker itself goes on"
         wires[0].close()
-        for _ in range(1000):  # until the broker has seen that one is gone
-            if ask(web, "/api/journal").status == 200:
-                break
-        else:
-            raise AssertionError("the place of one who went is not given to another")
+        until(lambda: ask(web, "/api/journal").status == 200, "the place of one who went is given to another")
 
 
 def test_who_holds_all_connections_does_not_hide_the_broker(
@@ -132,10 +128,11 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_request_has_its_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, before: bytes, begun: bytes
 ) -> None:
-    monkeypatch.setitem(PATIENCES, FINISH, 0.05)
     with mqks.testing.broker(http=True) as broker, connected(broker) as wire:
-        wire.sendall(before + begun)
-        said_until_the_end(wire)
+        with monkeypatch.context() as patched:
+            patched.setitem(PATIENCES, FINISH, 0.05)
+            wire.sendall(before + begun)
+            said_until_the_end(wire)
         assert ask(broker, "/healthz").status == 200
     assert "is cut off: it did not finish its request in time" in caplog.text
 
@@ -159,20 +156,15 @@ def test_an_answer_is_read_in_time(monkeypatch: pytest.MonkeyPatch, caplog: pyte
             client.publish("e1", "x" * 900_000)
         with connected(broker, receiving=4096) as wire:
             wire.sendall(b"GET /api/messages/0 HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
-            for _ in range(1000):
-                if "is cut off: it did not take what it was sent in time" in caplog.text:
-                    break
-                assert ask(broker, "/healthz").status == 200
-            else:
-                raise AssertionError("one who does not read is not cut off")
+            until(lambda: "it did not take what it was sent in time" in caplog.text, "one who does not read is cut off")
             assert len(said_until_the_end(wire)) < 9_000_000
 
 
 @pytest.mark.usefixtures("hasty")
 def test_a_stream_lasts_while_it_is_read(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setitem(PATIENCES, FINISH, 0.05)
-    monkeypatch.setitem(PATIENCES, TAKE, 0.05)
     with mqks.testing.broker(http=True) as broker, stream(broker, "/api/live") as live:
+        monkeypatch.setitem(PATIENCES, FINISH, 0.05)
+        monkeypatch.setitem(PATIENCES, TAKE, 0.05)
         for _ in range(3):
             assert live.wait_for("state")
     assert "cut off" not in caplog.text

@@ -18,18 +18,13 @@ from mqks.web.inside import Refused
 from mqks.web.live import EventStream
 from mqks.web.tail import Tail
 from tests.running import PATIENCE, Connection, RunningBroker, running_broker
-from tests.web.asking import Stream, address, ask, inner, stream
+from tests.web.asking import Stream, address, ask, inner, stream, until
 
 STREAMS = ["/api/live", "/api/tail"]
 
 
 def wait_until_no_one_is_inside(broker: mqks.testing.Broker) -> None:
-    """A request answered later than the disconnect was noticed ends this; there is nothing else to wait for."""
-    for _ in range(1000):
-        if not any(client.inside for client in list(inner(broker).clients)):
-            return
-        ask(broker, "/healthz")
-    raise AssertionError("a connection from inside is left")
+    until(lambda: not any(client.inside for client in list(inner(broker).clients)), "no connection from inside is left")
 
 
 def test_who_may_no_more_gets_nothing_more() -> None:
