@@ -40,10 +40,10 @@ class Pace:
     def spent(self, client: Client) -> None:
         """It has sent all that it might, when it was last looked at: has time brought more?
 
-        A client that has closed its connection sends no more. What is left of its input is little, and the messages
-        that it has not acked return after it: it is not slowed down.
+        The input of a client that has closed its connection is limited by the socket's buffer. If messages return to
+        their queues after it, consumers wait for them: it is not slowed down.
         """
-        if client.peer_closed:
+        if client.closing:
             client.budget = UNLIMITED
             return
         self._refill(client)

@@ -40,7 +40,7 @@ cdef class Connection:
     cdef int interest                   # what the poller waits for on fd
     cdef readonly bint peer_closed      # its peer has closed, at least for sending: its consumers get no more messages
     cdef bint unreachable               # its peer has closed for both directions: output is dropped
-    cdef uint64_t closing               # the number of its close, while it stands in Queue.returning; else 0
+    cdef readonly uint64_t closing      # the number of its close, if unsettled messages of it are to return; else 0
     cdef bint ending                    # sends no more, gets what is pending, then is closed
     cdef bint paused                    # not read, for lack of memory
     cdef bint trickle                   # may be read once, whatever the memory

@@ -72,10 +72,11 @@ cdef class Settler(Router):
         c.high_water = 0
         if c.closing or not c.consumers or is_stalled(self, c):
             return 0
-        self.closes += 1
-        c.closing = self.closes
         for consumer in c.consumers.values():
             if consumer.ring.live:
+                if not c.closing:
+                    self.closes += 1
+                    c.closing = self.closes
                 consumer.returns = True
                 if consumer.queue.returning is None:
                     consumer.queue.returning = {}
