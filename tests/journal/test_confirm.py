@@ -178,3 +178,17 @@ def test_acks_are_synced_where_nothing_is_published() -> None:
     durable, content = disk.durable("progress"), disk.content("progress")
     assert {name: durable[name] for name in content} == content
     assert any(text for name, text in content.items() if name.endswith(".log"))
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["error", "full"])
+def test_a_stop_whose_last_write_fails_leaves_a_folder_that_starts(error: int) -> None:
+    started = Started().with_messages()
+    started.disk.fail("write", error)
+    started.broker.close()
+    assert started.broker.journal
+    assert started.broker.journal.unwritten
+
+    started.disk.crash(power_loss=False)
+    again = Broker(disk=started.disk, seed=1, clock=lambda: started.now)
+    again.recover()
+    assert again.queues[b"q1"].ready_count == 2

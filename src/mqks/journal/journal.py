@@ -567,6 +567,8 @@ class Journal:
             self._core.synced = self._core.written_position
             self._core.mark()  # the last word: readers see the whole journal
             self._core.write_out()
+            if self.unwritten:  # a checkpoint would name what the files do not have
+                return
             made, files, unused = self._write_checkpoint()
             self.segments.finish()
             for one in (*self.segments.unsynced(), *self.index.to_sync(), *files, self._logs.folder):
