@@ -83,12 +83,11 @@ def test_a_journal_with_seconds_as_they_were_written_before(written: bytes, take
         assert (on_disk.queue().unused, on_disk.queue().ready_count) == (taken, 1), found_in
 
 
-def test_a_checkpoint_with_seconds_as_they_were_written_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_with_seconds_as_they_were_written_before() -> None:
     on_disk = OnDisk()
     on_disk.say(on_disk.connect(), b"r1 rebind q1 e1", b"m1 publish e1 d1")
-    with monkeypatch.context() as as_before:
-        as_before.setattr(Queue, "definition", lambda _: b"q1 e1 --delete-queue-when-unused=0.3333333333333333")
-        on_disk.stop()
+    on_disk.queue().kept = b"q1 e1 --delete-queue-when-unused=0.3333333333333333"
+    on_disk.stop()
     assert (on_disk.queue().unused, on_disk.queue().ready_count) == (0.333, 1)
 
 

@@ -51,7 +51,7 @@ def ids(lines: list[bytes]) -> list[int]:
 
 def measured(on_disk: OnDisk) -> int | None:
     """What the queue's messages have, all looked at."""
-    return on_disk.broker.core.measure(on_disk.queue(), on_disk.broker.clients, 1 << 40, 1 << 40)
+    return on_disk.broker.core.measure(on_disk.queue(), 1 << 40, 1 << 40)
 
 
 # ── bytes ──

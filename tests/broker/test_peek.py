@@ -73,10 +73,10 @@ def test_peek_changes_nothing() -> None:
     stir(on_disk, random.Random(1))
     publish(on_disk, *range(100, 120))
     core, queue = on_disk.broker.core, on_disk.queue()
-    before = core.snapshot(queue, []), core.extents(), core.used, on_disk.disk.content("index")
+    before = core.snapshots([queue]), core.extents(), core.used, on_disk.disk.content("index")
     found = core.peek(queue, MANY)
     assert core.peek(queue, MANY) == found
-    assert (core.snapshot(queue, []), core.extents(), core.used, on_disk.disk.content("index")) == before
+    assert (core.snapshots([queue]), core.extents(), core.used, on_disk.disk.content("index")) == before
     assert not core.unwritten
 
 
@@ -112,13 +112,13 @@ def test_the_oldest_is_seen_without_a_trace() -> None:
     core, queue = on_disk.broker.core, on_disk.queue()
     position, _ = core.peek(queue, 13)[12]
     assert on_disk.broker.purge(queue, 12) == 12  # the first part of the queue is gone, the next one is on disk
-    before = core.snapshot(queue, []), core.extents(), core.used
-    assert core.oldest(queue, []) == position
-    assert (core.snapshot(queue, []), core.extents(), core.used) == before
+    before = core.snapshots([queue]), core.extents(), core.used
+    assert core.oldest(queue, False) == position
+    assert (core.snapshots([queue]), core.extents(), core.used) == before
     on_disk.disk.fail("read", errno.EIO)
-    assert core.oldest(queue, []) is None, "it is on disk, and cannot be seen"
+    assert core.oldest(queue, False) is None, "it is on disk, and cannot be seen"
     assert on_disk.broker.broken is None
-    assert core.oldest(queue, []) == position
+    assert core.oldest(queue, False) == position
 
 
 def test_an_empty_queue_has_nothing_to_show() -> None:

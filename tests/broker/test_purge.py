@@ -230,9 +230,7 @@ def test_what_has_to_be_read_for_a_purge_is_read_in_steps(monkeypatch: pytest.Mo
         assert 0 < reads.took() <= MOST_READ + LONG + 1000
         total += count
         steps += 1
-        assert on_disk.queue().bytes == on_disk.broker.core.measure(
-            on_disk.queue(), on_disk.broker.clients, MANY, 1 << 40
-        )
+        assert on_disk.queue().bytes == on_disk.broker.core.measure(on_disk.queue(), MANY, 1 << 40)
         reads.took()
     assert (total, on_disk.queue().length) == (COLD - 1, 1)
     assert steps > 1

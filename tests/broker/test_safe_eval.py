@@ -331,7 +331,7 @@ BUDGETS: list[tuple[str, int, int]] = [  # the fewest steps, and the least size,
     ("sorted([[1] * 50] * 40)", 8 + 40 + 40 * 51 + 40 * 51 * 6 // 16, 90),  # go through, weigh, sort
     ("[1 << 4000 for x in 'abcdefgh']", 2 + 8 * 4, 8 * 62),
     ("'abc'[1:] + 'd'", 6, 2 + 3),
-    ("long.lines == 0", 4 + 100 // 16 + 101 + 1, 0),
+    ("long.lines == 0", 4 + 100 // 2 + 101 + 1, 0),
 ]
 
 

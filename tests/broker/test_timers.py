@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqks.broker.timers import Timers
+from mqks.broker.timers import AT_ONCE, LONGEST, Timers
 
 
 class Clock:
@@ -68,3 +68,33 @@ def test_against_a_plain_list(steps: list[tuple[str, int | None, int]]) -> None:
         ran.clear()
         for key in due:
             del plain[key]
+
+
+def test_very_many_that_are_due_run_some_at_a_time() -> None:
+    clock, ran = Clock(), list[int]()
+    timers = Timers(clock)
+    for number in range(2 * AT_ONCE + 1):
+        timers.set(number, 1, lambda number=number: ran.append(number))  # type: ignore[misc]
+    clock.now = 1
+    for count in (AT_ONCE, 2 * AT_ONCE, 2 * AT_ONCE + 1):
+        assert timers.next == 1
+        timers.run_due()
+        assert ran == list(range(count))
+    assert timers.next is None
+
+
+def test_after_long_ones_the_others_wait_for_the_next_time() -> None:
+    clock, ran = Clock(), list[str]()
+    timers = Timers(clock)
+
+    def long() -> None:
+        ran.append("long")
+        clock.now += 2 * LONGEST
+
+    timers.set("a", 1, long)
+    timers.set("b", 1, lambda: ran.append("b"))
+    clock.now = 1
+    timers.run_due()
+    assert ran == ["long"]
+    timers.run_due()
+    assert ran == ["long", "b"]

@@ -151,7 +151,7 @@ def test_a_consumer_that_settles_nothing_is_idle_since_then() -> None:
     client = stage.connect()
     stage.say(client, b"c1 consume q e --manual-ack --prefetch=2", *(b"m%d publish e x" % n for n in range(4)))
     track = Track(stage.broker.queues[b"q"], 0.0)
-    consumer = stage.broker.queues[b"q"].consumers[0]
+    [consumer] = stage.broker.queues[b"q"].consumers
     track.look(1.0)
     track.look(2.0)
     assert track.idle[consumer].since == 1.0

@@ -104,8 +104,9 @@ class Broker(Durable):
         self.pump()
 
     def pump(self) -> None:
-        """Those who read history and have taken what they were sent get more."""
+        """Those who read history and have taken what they were sent get more; what is done in slices goes on."""
         self.histories.pump(self.core.take_roomy())
+        self.slices.turn()
 
     def sent(self, client: Client, size: int) -> None:
         """So many bytes of what was pending have left."""
@@ -113,12 +114,9 @@ class Broker(Durable):
 
     def input_ended(self, client: Client) -> None:
         """The client sends no more, and its input was processed: its consumers leave. It may still read replies."""
-        for consumer in list((client.consumers or {}).values()):
-            self.leave(consumer)
+        self.slices.start(self.leave_all(client, disconnected=False))
 
     def disconnect(self, client: Client) -> None:
-        for consumer in list((client.consumers or {}).values()):
-            self.leave(consumer, disconnected=True)
         self.histories.forget(client)
         self.mistakes.forget(client)
         self.entrance.forget(client)
@@ -129,7 +127,7 @@ class Broker(Durable):
             said = "client {client} went while it was not heard: {bytes} bytes that it had sent are dropped"
             log.warning(Entry(said, client=client.peer, bytes=client.unheard))
         self.core.detach(client)
-        self.farewell(client)
+        self.slices.start(self.leave_all(client, disconnected=True))
 
     def refuse(self, peer: str, bad: BadRequest) -> bytes:
         """Somebody is turned away; answers the error_id to tell."""
@@ -145,6 +143,7 @@ class Broker(Durable):
         return found
 
     def close(self) -> None:
+        self.slices.finish()
         self.mistakes.tell_rest()
         self.overflow.tell_rest()
         super().close()
@@ -160,6 +159,7 @@ class Broker(Durable):
         name, _, data = rest.partition(b" ")
         if connection.early_only and (flaw or not is_early(name, data)):
             connection.early_only = False
+        self.asking = connection
         try:
             if another := other_protocol(line, is_first=connection.lines <= 1):
                 self.entrance.cut_short(connection)
@@ -181,6 +181,8 @@ class Broker(Durable):
             self._fail(connection, request_id, line, bad)
         except Exception as unforeseen:
             self._fail(connection, request_id, line, Fault.unforeseen(unforeseen))
+        finally:
+            self.asking = None
 
     def _flawed(self, client: Client, flaw: int) -> BadRequest:
         limit = LIMITS_OF_LINES.get(flaw)

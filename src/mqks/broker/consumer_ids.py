@@ -1,6 +1,6 @@
 """All consumers of the broker by their id, which several connections may use at once. Each step is O(1)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from mqks.core.parts import Consumer
 
@@ -23,6 +23,11 @@ class ConsumerIds(Mapping[bytes, Consumer]):
         """The one that came first."""
         found = self._consumers[consumer_id]
         return next(iter(found)) if isinstance(found, dict) else found
+
+    def having(self, consumer_id: bytes) -> Iterable[Consumer]:
+        """All that have this id."""
+        found = self._consumers.get(consumer_id, {})
+        return found if isinstance(found, dict) else (found,)
 
     def add(self, consumer: Consumer) -> None:
         found = self._consumers.setdefault(consumer.id, consumer)

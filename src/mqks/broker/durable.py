@@ -22,7 +22,6 @@ from mqks.broker.once import Dedup, Once
 from mqks.broker.operations import Operations
 from mqks.broker.queue import Definition, Queue
 from mqks.core.hub import Core
-from mqks.core.parts import Consumer
 from mqks.dtid import Dtids
 from mqks.journal import progress
 from mqks.journal.disk import Disk
@@ -31,7 +30,7 @@ from mqks.journal.format import Header, time_of
 from mqks.journal.index import ONCE, QUEUES, Index
 from mqks.journal.journal import Journal, Options
 from mqks.journal.messages import is_message, take_once
-from mqks.journal.progress import Checkpoint, Kept, Since
+from mqks.journal.progress import Checkpoint, Since, Snapshots
 from mqks.journal.recovery import check_end, recover
 from mqks.journal.retention import Hold
 from mqks.journal.segments import Segments
@@ -247,7 +246,6 @@ class Durable(Operations):
 
     def checkpoint(self, number: int) -> Checkpoint:
         """The state of all queues, when all is written."""
-        holders = self.holders()
         for place in self.once.take_left():
             self._index.release(place)
         return Checkpoint(
@@ -258,28 +256,24 @@ class Durable(Operations):
             holds={name: [hold.position, hold.expires] for name, hold in self.journal.retention.holds.items()}
             if self.journal
             else {},
-            queues=[
-                Kept(queue.name, queue.birth, queue.definition(), self.core.snapshot(queue, holders.get(queue, [])))
-                for queue in self.queues.values()
-            ],
+            queues=self._snapshots(),
             extents=self.core.extents(),
             key=self.core.seen.key,
             seen=self.once.snapshot(partial(self.spill, kind=ONCE)),
         )
 
-    def holders(self) -> dict[Queue, list[Consumer]]:
-        """Who has been given messages of which queue, and may not have settled them."""
-        found: dict[Queue, list[Consumer]] = {}
-        for client in self.clients:
-            for consumer in self.core.holders(client):
-                assert isinstance(consumer.queue, Queue)
-                found.setdefault(consumer.queue, []).append(consumer)
-        return found
+    def _snapshots(self) -> Snapshots:
+        queues = list(self.queues.values())
+        return Snapshots(
+            [queue.name for queue in queues],
+            [queue.birth for queue in queues],
+            [queue.kept or queue.definition() for queue in queues],
+            *self.core.snapshots(queues),
+        )
 
     def oldest_queue(self) -> str | None:
         """The queue that keeps the oldest segment from being removed."""
-        holders = self.holders()
-        held = ((self.core.oldest(queue, holders.get(queue, [])), queue.name) for queue in self.queues.values())
+        held = ((self.core.oldest(queue, True), queue.name) for queue in self.queues.values())
         _, name = min(((position, name) for position, name in held if position is not None), default=(0, None))
         return None if name is None else ascii(name.decode("utf-8", "replace"))
 

@@ -7,18 +7,32 @@ from typing import Any, ClassVar, TypeVar
 from mqks import __version__
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
+from mqks.broker.errors import Fault
+from mqks.broker.jsons import dumps
 from mqks.broker.operations import Operations
 from mqks.broker.queue import Queue
-from mqks.broker.views import Table, View
+from mqks.broker.slices import Job
+from mqks.broker.views import Rows, Table, View, limit
 from mqks.core.parts import Consumer
 
 T = TypeVar("T")
+
+MOST_NAMES = 100_000  # of queues that get the events of an expression: about a tenth of a second
+STATS = 30  # units of work for each queue in `stats`: see Slices
 
 
 def text(name: bytes) -> str:
     """A name to show; bytes that are not UTF-8 are escaped, and so is what looks as if it were: two names stay two."""
     shown = name.decode("utf-8", "backslashreplace")
     return shown if "\\x" not in shown else name.replace(b"\\", rb"\\").decode("utf-8", "backslashreplace")
+
+
+def name_of(shown: str) -> bytes:
+    """The reverse of `text`. KeyError: no name is shown so."""
+    try:
+        return shown.encode() if "\\x" not in shown else shown.encode().decode("unicode_escape").encode("latin-1")
+    except (AttributeError, TypeError, UnicodeError):
+        raise KeyError(shown) from None
 
 
 class QueueView(View):
@@ -142,6 +156,7 @@ class StateView(View):
         core = broker.core
         self._broker = broker
         self._names: dict[bytes, list[str]] = {}
+        self._made = 0  # names in them
         self.version = __version__
         self.uptime = round(broker.timers.clock() - broker.started, 3)
         self.connections = broker.connections
@@ -164,19 +179,22 @@ class StateView(View):
     def queues(self) -> Table:
         return Table(Named(self._broker.queues), QueueView)
 
-    @cached_property
-    def consumers(self) -> list[ConsumerView]:
-        return [ConsumerView(consumer) for queue in self._broker.queues.values() for consumer in queue.consumers]
+    @property
+    def consumers(self) -> Rows:
+        queues = self._broker.queues.values()
+        return Rows(
+            self._broker.core.consumers, lambda: (one for queue in queues for one in queue.consumers), ConsumerView
+        )
 
-    @cached_property
+    @property
     def events(self) -> Table:
-        listeners = self._broker.listeners
-        events = (event for event in self._broker.core.events if event not in listeners or self._queue_names(event))
-        return Table({text(event): event for event in events}, self._queue_names)
+        return Table(_Events(self._broker), self._queue_names)
 
     def _queue_names(self, event: bytes) -> list[str]:
         if event not in self._names:
             queues: list[Queue] = self._broker.core.events.queues(event)
+            self._made += len(queues)
+            limit(self._made, MOST_NAMES, "names of queues")
             self._names[event] = sorted(text(queue.name) for queue in queues)
         return self._names[event]
 
@@ -199,6 +217,26 @@ class Named(Mapping[str, T]):
 
     def __len__(self) -> int:
         return len(self._named)
+
+
+class _Events(Mapping[str, bytes]):
+    """Likewise the events that queues are bound to: not those that only the broker itself listens to."""
+
+    def __init__(self, broker: Operations) -> None:
+        self._events = broker.core.events
+        self._hidden = {event for event in broker.listeners if not self._events.queues(event)}
+
+    def __getitem__(self, name: str) -> bytes:
+        event = name_of(name)
+        if event not in self._events or event in self._hidden:
+            raise KeyError(name)
+        return event
+
+    def __iter__(self) -> Iterator[str]:
+        return (text(event) for event in self._events if event not in self._hidden)
+
+    def __len__(self) -> int:
+        return len(self._events) - len(self._hidden)
 
 
 def _as_dict(view: View, but: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -231,11 +269,29 @@ def _journal(broker: Durable) -> dict[str, Any]:
     }
 
 
-def stats(broker: Durable) -> dict[str, Any]:
-    """All figures at once, as JSON-ready values."""
-    state = StateView(broker)
-    return {
-        **_as_dict(state, but=("queues", "consumers", "events", "clients")),
-        **_journal(broker),
-        "queues": {text(q.name): _as_dict(QueueView(q), but=("name",)) for q in broker.queues.values()},
-    }
+def stats(broker: Durable, client: Client, request_id: bytes) -> Job:
+    """Answer with all figures, as an object of JSON. With very many queues it is made in slices, and their figures are
+    of different moments; the client is not heard meanwhile, so that its replies keep their order."""
+    figures = {**_as_dict(StateView(broker), but=("queues", "consumers", "events", "clients")), **_journal(broker)}
+    queues = list(broker.queues.values())
+    text_of_queues: list[bytes] = []
+    size = 0
+    broker.core.block(client)
+    try:
+        for queue in queues:
+            if client.gone:
+                return
+            if not queue.gone:
+                row = dumps({text(queue.name): _as_dict(QueueView(queue), but=("name",))})[1:-1]
+                text_of_queues.append(row)
+                size += len(row)
+                broker.core.charge(len(row))
+            yield STATS + len(queue.events) // 2
+        whole = dumps(figures)[:-1] + b', "queues": {' + b", ".join(text_of_queues) + b"}}"
+        broker.core.say(client, b"%s ok %s\n" % (request_id, whole))
+    except Exception as error:
+        error_id = broker.mistakes.made(client, Fault.unforeseen(error))
+        broker.core.say(client, b"%s error %s\n" % (request_id, error_id))
+    finally:
+        broker.core.charge(-size)
+        broker.core.unblock(client)

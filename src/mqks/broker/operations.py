@@ -20,6 +20,7 @@ from mqks.broker.overflow import Bounds, Overflow
 from mqks.broker.pace import Pace
 from mqks.broker.patterns import Pattern
 from mqks.broker.queue import Queue
+from mqks.broker.slices import NEXT_TURN, Job, Slices
 from mqks.broker.timers import Timers
 from mqks.broker.words import PREFETCH, UPDATED, Words
 from mqks.core.hub import Core
@@ -36,6 +37,14 @@ LITTLE = 1000  # for a consumer that may come though memory is full: somebody ha
 
 LONGEST_DEFINITION = 1 << 20  # bytes of a queue's name, events and pattern, or as many as a line may have
 PURGED_AT_ONCE = 1 << 14  # messages, before others have their turn
+
+# Units of work: see Slices.
+LEAVING = 4  # of a consumer,
+RETURNED = 8  # and so many of its messages are one more
+RETURNED_AT_ONCE = 1 << 12  # messages
+DELETING = 40  # of a queue
+TELLING = 2  # a consumer about its queue
+MANY_TOLD = 100  # consumers, after which others have their turn
 
 
 def nobody_goes(_: BadRequest) -> bool:
@@ -63,6 +72,9 @@ class Operations:
         self.limits = limits
         self.exchange = Exchange(core)
         self.timers = Timers(clock)
+        self.slices = Slices(self.timers)
+        self.asking: Client | None = None  # whose request is being handled
+        self._to_tell: dict[tuple[Queue, int], dict[Consumer, None]] = {}  # by queue and dialect: of what has changed
         self.pace = Pace(limits, core, self.timers)
         self.overflow = Overflow(self, limits)
         self.queues: dict[bytes, Queue] = {}
@@ -194,9 +206,10 @@ class Operations:
 
     def delete_queue(self, queue: Queue) -> None:
         self.overflow.forget(queue)
-        for consumer in self.core.delete_queue(queue):
-            self._forget_consumer(consumer)
-            self.core.tell(consumer)
+        consumers = self.core.delete_queue(queue)
+        self._dismiss([consumer for consumer in consumers if consumer.connection is self.asking])
+        others = [consumer for consumer in consumers if consumer.connection is not self.asking]
+        self.slices.start(self._dismiss_others(others))
         self.timers.cancel(queue)
         self.exchange.set_events(queue, set())
         self.exchange.set_pattern(queue, None)
@@ -319,6 +332,18 @@ class Operations:
         self.consumer_ids.remove(consumer)
         self.core.charge(-_cost(consumer.id))
 
+    def leave_all(self, client: Client, *, disconnected: bool) -> Job:
+        """All consumers of a client leave."""
+        for consumer in list((client.consumers or {}).values()):
+            while not self.core.return_some(consumer, RETURNED_AT_ONCE, disconnected):
+                yield RETURNED_AT_ONCE // RETURNED
+            if not consumer.gone:
+                unacked = consumer.unacked
+                self.leave(consumer, disconnected)
+                yield LEAVING + unacked // RETURNED + (DELETING if consumer.queue.gone else 0)
+        if disconnected:
+            self.farewell(client)
+
     # ── telling consumers ──
 
     def tell_update(self, queue: Queue, but: Consumer | None = None) -> None:
@@ -342,9 +367,49 @@ class Operations:
     def _tell(
         self, queue: Queue, dialect: int, but: Consumer | None, wants: Callable[[Consumer], bool] = everyone
     ) -> None:
+        """The consumers of the client that asks are told now, before it is answered. The others are told in slices."""
+        others = []
         for consumer in queue.consumers:
             if consumer is not but and consumer.dialect == dialect and wants(consumer):
+                if consumer.connection is self.asking:
+                    self.core.tell(consumer)
+                else:
+                    others.append(consumer)
+        if len(queue.consumers) > MANY_TOLD:
+            self.core.rest()
+        if (queue, dialect) in self._to_tell:
+            self._to_tell[queue, dialect].update(dict.fromkeys(others))
+        elif others:
+            self._to_tell[queue, dialect] = dict.fromkeys(others)
+            self.slices.start(self._tell_others(queue, dialect))
+
+    def _tell_others(self, queue: Queue, dialect: int) -> Job:
+        """The queue is not served meanwhile: no message comes before the update. Consumers of which there is another
+        change until all are told are told again; between these rounds the queue is served for a turn."""
+        while others := self._to_tell.pop((queue, dialect)):
+            self._to_tell[queue, dialect] = {}
+            self.core.suspend(queue)
+            for consumer in others:
+                if not consumer.gone:
+                    self.core.tell(consumer)
+                yield TELLING
+            self.core.go_on(queue)
+            if self._to_tell[queue, dialect]:
+                yield NEXT_TURN
+
+    def _dismiss(self, consumers: list[Consumer]) -> None:
+        """Tell consumers that their queue is gone."""
+        for consumer in consumers:
+            self._forget_consumer(consumer)
+            self.core.tell(consumer)
+
+    def _dismiss_others(self, consumers: list[Consumer]) -> Job:
+        """Likewise, in slices. An id that stands for another consumer by now is left out: it is in use."""
+        for consumer in consumers:
+            self._forget_consumer(consumer)
+            if consumer.id not in consumer.connection.consumers:
                 self.core.tell(consumer)
+            yield TELLING
 
     @staticmethod
     def update(consumer: Consumer) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, KeysView, Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from mqks.broker.inspection import ConsumerView, Named, QueueView, StateView, text
+from mqks.broker.inspection import ConsumerView, Named, QueueView, StateView, name_of, text
 from mqks.broker.operations import Operations
 from mqks.broker.queue import Queue
 from mqks.broker.views import Table, View
@@ -106,7 +106,7 @@ class OriginalStateView(StateView):
 
     @property
     def consumers_by_queues(self) -> Table:
-        return Table(Named(self._broker.queues), lambda queue: KeysView(_Ids(queue)))
+        return Table(Named(self._broker.queues), lambda queue: KeysView(_Ids(queue, self._broker)))
 
     @cached_property
     def consumer_ids_by_clients(self) -> Table:
@@ -135,14 +135,16 @@ class OriginalStateView(StateView):
 
 
 class _Ids(Mapping[str, Consumer]):
-    """The consumers of a queue by their ids, without a copy; to look for one takes as long as to look at all."""
+    """The consumers of a queue by their ids, without a copy."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, broker: Operations) -> None:
+        self._queue = queue
         self._consumers = queue.consumers
+        self._ids = broker.consumer_ids
 
     def __getitem__(self, name: str) -> Consumer:
-        for consumer in self._consumers:
-            if text(consumer.id) == name:
+        for consumer in self._ids.having(name_of(name)):
+            if consumer.queue is self._queue:
                 return consumer
         raise KeyError(name)
 

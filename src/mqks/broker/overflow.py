@@ -129,7 +129,7 @@ class Overflow:
         if queue.length > COSTLY and not at_any_cost:
             self._broker.core.rest()
         most = (sys.maxsize, sys.maxsize) if at_any_cost else (MOST_MEASURED, MOST_READ)
-        measured = self._broker.core.measure(queue, self._broker.clients, *most)
+        measured = self._broker.core.measure(queue, *most)
         if measured is None and at_any_cost:
             raise JournalError(f"the bytes of queue {show(queue.name)} cannot be counted: a part of it cannot be read")
         if measured is None:

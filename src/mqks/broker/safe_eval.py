@@ -30,6 +30,7 @@ from mqks.broker.views import (
     MAX_STEPS,
     Budget,
     EvalError,
+    Rows,
     Table,
     View,
     limit,
@@ -105,11 +106,13 @@ class _Interpreter(Budget):
             raise EvalError(f"no field '{node.attr}' here; there is: {', '.join(value.fields) or 'none'}")
         field = getattr(value, node.attr)
         if type(field) in _SIZED:
-            self.spend(len(field) >> 4)  # it may be made anew each time
+            self.spend(len(field) >> 1)  # it may be made anew each time
         return field
 
     def subscript(self, node: ast.Subscript, env: Env) -> object:
         value, key = self.eval(node.value, env), self.eval(node.slice, env)
+        if isinstance(value, Rows):
+            value = list(self.iterate(value))
         if type(value) is dict or isinstance(value, Table):
             self.weigh(key)
             if key not in value:

@@ -3,6 +3,9 @@
 import heapq
 from collections.abc import Callable, Hashable
 
+AT_ONCE = 256  # timers that go off before others have their turn,
+LONGEST = 0.01  # or so many seconds
+
 
 class Timers:
     """At most one timer for each key: setting it again replaces it."""
@@ -35,8 +38,12 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def run_due(self) -> None:
+        """Some of them, where very many are due: `next` then tells that it is time for the others."""
         now = self.clock()
-        while (when := self.next) is not None and when <= now:
+        for _ in range(AT_ONCE):
+            when = self.next
+            if when is None or when > now or self.clock() - now > LONGEST:
+                return
             _, _, key = heapq.heappop(self._heap)
             _, action = self._live.pop(key)
             action()

@@ -7,7 +7,7 @@ nothing but what it is given.
 """
 
 import math
-from collections.abc import Callable, Generator, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, Generator, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -67,8 +67,23 @@ class Table(View, Mapping[str, object]):
     __hash__ = object.__hash__
 
 
+class Rows(View):
+    """A read-only list of views, each made by `wrap` when it is looked at; its length is known."""
+
+    def __init__(self, count: int, items: Callable[[], Iterable[T]], wrap: Callable[[T], object]) -> None:
+        self._count = count
+        self._items = items
+        self._wrap = wrap
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[object]:
+        return map(self._wrap, self._items())
+
+
 LISTS = frozenset({list, tuple, set, frozenset})
-LAZY = (Table, KeysView, ValuesView, ItemsView)
+LAZY = (Table, Rows, KeysView, ValuesView, ItemsView)
 
 
 def to_text(result: object, *, max_size: int = MAX_SIZE) -> str:

@@ -20,7 +20,8 @@ from libc.string cimport memchr, memcpy
 from mqks.core cimport buffer, fifo, unsettled
 from mqks.core.item cimport position_of
 from mqks.core.keeping cimport Keeper
-from mqks.core.parts cimport Connection, Consumer, Queue, is_over
+from mqks.core.parts cimport Consumer, Queue, is_over
+from mqks.core.settling cimport holders
 from mqks.core.tail cimport SEGMENT, Segment, find
 from mqks.core.unsettled cimport NONE
 
@@ -107,8 +108,8 @@ cdef class Bounder(Keeper):
         end = <char*>memchr(line, 10, segment.data + segment.size - line)
         return 0 if line[0] == 0 or end == NULL else end + 1 - line
 
-    def measure(self, Queue q, connections, size_t most_messages, size_t most_read):
-        """The bytes of the messages that a queue has, some of them given to consumers of these connections. None: that would
+    def measure(self, Queue q, size_t most_messages, size_t most_read):
+        """The bytes of the messages that a queue has, also of those given to consumers. None: that would
         mean to look at more messages, or to read more from disk, than so many and so much, or a part cannot be read."""
         cdef buffer.Buffer words = buffer.Buffer(NULL, 0, 0, 0)
         cdef uint64_t total = 0
@@ -119,7 +120,7 @@ cdef class Bounder(Keeper):
         if q.ready.count + q.returned.count + q.unsettled > most_messages:
             return None
         try:
-            if not gather_positions(self, q, connections, &words):
+            if not gather_positions(self, q, &words):
                 return None
             positions = <uint64_t*>words.data
             count = words.tail // sizeof(uint64_t)
@@ -137,21 +138,18 @@ cdef class Bounder(Keeper):
             buffer.release(&words, &self.memory)
 
 
-cdef bint gather_positions(Bounder core, Queue q, connections, buffer.Buffer* words) except -1:
+cdef bint gather_positions(Bounder core, Queue q, buffer.Buffer* words) except -1:
     """Of all messages that the queue has; false: some of them cannot be read."""
     cdef fifo.Chunk* chunk = q.ready.first
-    cdef Connection connection
     cdef Consumer c
     cdef uint64_t* items
     cdef bytes on_disk
     cdef uint64_t number
     cdef size_t i
-    for connection in connections:
-        for c in core.holders(connection):
-            if c.queue is q:
-                for number in range(c.ring.head, c.ring.tail):
-                    if unsettled.slot(&c.ring, number).item != NONE:
-                        add_position(core, words, unsettled.slot(&c.ring, number).item)
+    for c in holders(q):
+        for number in range(c.ring.head, c.ring.tail):
+            if unsettled.slot(&c.ring, number).item != NONE:
+                add_position(core, words, unsettled.slot(&c.ring, number).item)
     for i in range(q.returned.count):
         add_position(core, words, q.returned.items[i].item)
     while chunk != NULL:

@@ -9,15 +9,17 @@ from heapq import heappop, heappush
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memchr, memcpy
 
 from mqks.core cimport fifo, heap, unsettled
 from mqks.core.item cimport MANY_RETRIES, item_of, position_of, retries_of
 from mqks.core.output cimport choked, out_room
-from mqks.core.parts cimport MQKS, SEVX, Connection, Consumer, Queue, has_room, waiting
+from mqks.core.parts cimport (
+    MQKS, SEVX, Connection, Consumer, Consumers, Queue, clear_candidate, has_room, next_candidate, waiting
+)
 from mqks.core.hashing cimport hash_of
-from mqks.core.routing cimport pop_ready, soil
+from mqks.core.routing cimport may_take, pop_ready, soil
 from mqks.core.settling cimport Settler, free_if_gone, let_item_go, note, progress, retry_of, settle_when_sent
 from mqks.core.tail cimport SEGMENT, Segment, find
 from mqks.core.text cimport after_flag, copy_short
@@ -25,6 +27,10 @@ from mqks.core.unsettled cimport Unsettled
 
 cdef enum:
     AHEAD = 8                   # segments that are read from disk before they are wanted
+    QUOTA = 131072              # effort of all deliveries of one turn: some 15 ms
+    BYTES = 8                   # a delivery of 2 ** 8 bytes more is as much effort as one more delivery
+    TELLING = 8                 # the effort of telling a consumer about its queue
+    EASING = 65536              # effort, after which those who could not be told for lack of memory wait for another turn
 
 
 cdef class Deliverer(Settler):
@@ -35,11 +41,15 @@ cdef class Deliverer(Settler):
 
     def deliver(self):
         """The end of a turn: give what is ready to consumers with room. False if there was nothing to do."""
+        self.begin_turn()
         if not self.begin_round():
             return False
-        while self.serve_next() is not None:
+        while self.effort < self.quota and self.serve_next() is not None:
             pass
         return True
+
+    cdef void begin_turn(self) noexcept:
+        self.quota = self.effort + QUOTA
 
     cdef bint begin_round(self) except -1:
         """A round serves the queues that are dirty now. One that something cut short goes on where it was. False: there is nothing
@@ -63,27 +73,37 @@ cdef class Deliverer(Settler):
             return None
         q = <Queue>PyList_GET_ITEM(self.serving, self.served)
         self.served += 1
+        self.effort += 1
         self.serve(q)
         return q
 
     cdef int serve(self, Queue q) except -1:
-        """Give what is ready to those who have room."""
+        """Give what is ready to those who have room, as far as the quota goes."""
+        cdef int64_t all_left = self.quota - self.effort
+        cdef int64_t left = all_left
         cdef Consumer c = None
         cdef heap.Returned next
-        cdef bint alone = PyList_GET_SIZE(q.consumers) == 1
+        cdef bint alone = q.consumers.count == 1
         cdef bint in_hand = False
         q.dirty = False
-        if q.waits:
+        if q.waits or q.suspended:
             return 0
         progress(self, q)
         try:
             while q.ready.count or q.returned.count:
+                if left <= 0:
+                    soil(self, q)
+                    break
                 if c is None or not alone or not has_room(c):
-                    c = next_with_room(q)
+                    c = next_in_turn(q.consumers)
                     if c is None:
-                        return 0
+                        c = next_with_room(q, &left)
+                        if c is None:
+                            if left <= 0:
+                                soil(self, q)
+                            break
                 if self.tail.journaled and not next_in_reach(self, q) and not self.at_hand(q):
-                    return 0
+                    break
                 if q.returned.count:
                     next = heap.heap_pop(&q.returned, &self.memory)
                     if retries_of(next.item) < MANY_RETRIES:    # after a crash it is one retry more, as what is taken first is
@@ -93,13 +113,14 @@ cdef class Deliverer(Settler):
                     next.item = pop_ready(self, q)
                     next.sequence = q.sequence
                 in_hand = True
-                give(self, q, c, next.item, next.sequence)
+                left -= 1 + (give(self, q, c, next.item, next.sequence) >> BYTES)
                 in_hand = False
         except BaseException:
             if in_hand:
                 heap.heap_push(&q.returned, &self.memory, next.item, next.sequence)
             soil(self, q)
             raise
+        self.effort += all_left - left
         return 0
 
     cdef bint at_hand(self, Queue q) except -1:
@@ -216,8 +237,7 @@ cdef class Deliverer(Settler):
             c.starved = []
             for consumer in some:
                 consumer.starved = False
-                if not consumer.gone:
-                    soil(self, consumer.queue)
+                may_take(self, consumer)
         return 0
 
     cdef int tell_due(self, Connection c) except -1:
@@ -226,21 +246,25 @@ cdef class Deliverer(Settler):
         if c.due:
             due = c.due
             c.due = None
+            self.effort += TELLING * len(due)
             for consumer in due:
                 if not consumer.gone or consumer.dismissed:
                     self.tell(consumer)
         return 0
 
     cdef int ease(self) except -1:
-        """There is memory again: those are told who could not be, and those are heard whose unread replies took too much of it."""
-        cdef dict owed = self.owed
+        """There is memory again: those are told who could not be, some in each turn, and those are heard whose unread replies took
+        too much of it."""
+        cdef uint64_t enough = self.effort + EASING
         cdef Connection c
         self.squeezed = False
         self.can_resume = True
-        self.owed = {}
-        for c in owed:
+        while self.owed and self.effort < enough and self.memory.used < self.max_memory:
+            c = self.owed.popitem()[0]
+            self.effort += 1
             if not choked(self, c):
                 self.tell_due(c)
+        self.squeezed = self.squeezed or bool(self.owed)
         return 0
 
 
@@ -254,31 +278,46 @@ cdef inline bint next_in_reach(Deliverer core, Queue q) noexcept:
     return position - recent.start < recent.size
 
 
-cdef Consumer next_with_room(Queue q):
-    """Whose turn it is among those with room. None: each will be heard of when it has room again."""
-    cdef Py_ssize_t count = PyList_GET_SIZE(q.consumers)
-    cdef Py_ssize_t i
-    cdef Py_ssize_t at = q.turn
+cdef inline Consumer next_in_turn(Consumers consumers):
+    """Whose turn it is, if that one has room; mostly it has. None: look further."""
+    cdef Py_ssize_t place = next_candidate(consumers, consumers.turn)
     cdef Consumer c
-    for i in range(count):
-        if at >= count:
-            at = 0
-        c = <Consumer>PyList_GET_ITEM(q.consumers, at)
-        at += 1
+    if place < 0:
+        return None
+    c = <Consumer>PyList_GET_ITEM(consumers.places, place)
+    if not has_room(c):
+        return None
+    consumers.turn = place + 1
+    return c
+
+
+cdef Consumer next_with_room(Queue q, int64_t* left):
+    """Whose turn it is among those with room. None: each will be heard of when it has room again, or nothing is left of the quota."""
+    cdef Consumers consumers = q.consumers
+    cdef Py_ssize_t place = next_candidate(consumers, consumers.turn)
+    cdef Consumer c
+    while left[0] > 0:
+        if place < 0:
+            place = next_candidate(consumers, 0)
+            if place < 0:
+                return None
+        c = <Consumer>PyList_GET_ITEM(consumers.places, place)
         if has_room(c):
-            q.turn = at
+            consumers.turn = place + 1
             return c
-    for i in range(count):
-        c = <Consumer>PyList_GET_ITEM(q.consumers, i)
+        left[0] -= 1
+        clear_candidate(consumers, place)
         if not c.starved and waiting(c.connection) >= c.connection.high_water:
             c.starved = True
             if c.connection.starved is None:
                 c.connection.starved = []
             c.connection.starved.append(c)
+        place = next_candidate(consumers, place + 1)
     return None
 
 
-cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t sequence) except -1:
+cdef int64_t give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t sequence) except -1:
+    """Answers how many bytes that was."""
     cdef uint64_t position = position_of(item)
     cdef Segment* segment = find(core.tail, position)
     cdef char* line = segment.data + (position - segment.start)
@@ -325,8 +364,9 @@ cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t seque
     else:
         body = core.handler.render(line[:end - line], c.dialect, retry_of(q, item))
         body = c.prefix + body + b"\n"
-        memcpy(out_room(core, connection, PyBytes_GET_SIZE(body)), PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
-        connection.out.tail += PyBytes_GET_SIZE(body)
+        size = PyBytes_GET_SIZE(body)
+        memcpy(out_room(core, connection, size), PyBytes_AS_STRING(body), size)
+        connection.out.tail += size
     given.item = item
     given.sequence = sequence
     given.end = connection.sent + waiting(connection)
@@ -338,4 +378,4 @@ cdef int give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t seque
     core.delivered += 1
     if not c.manual_ack:
         settle_when_sent(c)
-    return 0
+    return size

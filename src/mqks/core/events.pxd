@@ -9,9 +9,14 @@ from mqks.core.hashing cimport hash_of, same_bytes
 @cython.final
 cdef class Binding:
     cdef bytes event
-    cdef list queues            # of Queue; one may stand here twice, for two reasons
+    cdef list queues            # of Queue, in no order
+    cdef dict places            # where each of them stands in it; None while they are few
+    cdef set twice              # those that are bound for two reasons; None: none is
     cdef int inspectors         # how many patterns want to look into the data of this event
     cdef uint64_t published     # messages of this event, since it is bound
+
+    cdef int add(self, queue) except -1
+    cdef int remove(self, queue) except -1
 
 cdef struct Place:
     uint64_t hash

@@ -12,6 +12,7 @@ from mqks.core.hashing cimport hash_of
 
 cdef enum:
     SMALLEST = 16
+    FEW = 32                    # queues of an event, which are searched one by one
 
 
 cdef Place* place_in(Events events, bytes event) noexcept:
@@ -24,6 +25,35 @@ cdef class Binding:
     def __init__(self, bytes event):
         self.event = event
         self.queues = []
+
+    cdef int add(self, queue) except -1:
+        if queue in (self.queues if self.places is None else self.places):
+            if self.twice is None:
+                self.twice = set()
+            self.twice.add(queue)
+            return 0
+        self.queues.append(queue)
+        if self.places is not None:
+            self.places[queue] = len(self.queues) - 1
+        elif len(self.queues) > FEW:
+            self.places = {each: place for place, each in enumerate(self.queues)}
+        return 0
+
+    cdef int remove(self, queue) except -1:
+        """In constant time, however many there are: the last one takes its place."""
+        cdef Py_ssize_t place
+        if self.twice is not None and queue in self.twice:
+            self.twice.remove(queue)
+            return 0
+        if self.places is None:
+            self.queues.remove(queue)
+            return 0
+        place = self.places.pop(queue)
+        last = self.queues.pop()
+        if last is not queue:
+            self.queues[place] = last
+            self.places[last] = place
+        return 0
 
 
 @cython.final
@@ -40,11 +70,11 @@ cdef class Events:
         free(self.places)
 
     def bind(self, bytes event, queue):
-        self.binding(event).queues.append(queue)
+        self.binding(event).add(queue)
 
     def unbind(self, bytes event, queue):
         cdef Binding binding = self.bindings[event]
-        binding.queues.remove(queue)
+        binding.remove(queue)
         self.forget_unused(binding)
 
     def inspect(self, bytes event, int change):
@@ -55,7 +85,7 @@ cdef class Events:
 
     def queues(self, bytes event):
         cdef Binding binding = self.bindings.get(event)
-        return [] if binding is None else list(dict.fromkeys(binding.queues))
+        return [] if binding is None else list(binding.queues)
 
     def count(self, bytes event):
         """A message of this event has come, and not through `route`."""
@@ -76,6 +106,9 @@ cdef class Events:
 
     def __iter__(self):
         return iter(self.bindings)
+
+    def __contains__(self, event):
+        return event in self.bindings
 
     def __len__(self):
         return len(self.bindings)

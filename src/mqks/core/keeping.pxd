@@ -2,7 +2,9 @@
 
 from libc.stdint cimport uint64_t
 
+from mqks.core.buffer cimport Buffer
 from mqks.core.delivery cimport Deliverer
+from mqks.core.parts cimport Queue
 
 
 cdef class Keeper(Deliverer):
@@ -12,6 +14,7 @@ cdef class Keeper(Deliverer):
 
     cdef int write_now(self) except -1
     cdef bytes gather(self)
+    cdef int add_snapshot(self, Queue q, Buffer* words) except -1
     cdef int replay_line(self, uint64_t position, char* line, char* end, double time) except -1
 
 

@@ -26,10 +26,14 @@ from mqks.core.events cimport Binding, look_up
 from mqks.core.item cimport MANY_RETRIES, POSITION_BITS, item_of, position_of, retries_of
 from mqks.core.memory cimport give_back
 from mqks.core.parts cimport Connection, Consumer, Queue
-from mqks.core.routing cimport pop_ready, put, soil
+from mqks.core.routing cimport may_take, pop_ready, put
+from mqks.core.settling cimport holders
 from mqks.core.tail cimport HEADER, SEGMENT, Segment, let_go
 from mqks.core.text cimport is_publish, number
 from mqks.core.unsettled cimport NONE
+
+cdef enum:
+    LOOKED_AT = 4096            # messages of a queue, to find its oldest
 
 
 cdef class Keeper(Deliverer):
@@ -117,7 +121,7 @@ cdef class Keeper(Deliverer):
         """So many of the writes are safe now: say what waited for them."""
         cdef Consumer c
         for c in self.release(writes):
-            soil(self, c.queue)
+            may_take(self, c)
 
     @property
     def written_position(self):
@@ -147,9 +151,25 @@ cdef class Keeper(Deliverer):
         finally:
             buffer.release(&words, &self.memory)
 
-    def snapshot(self, Queue q, list consumers):
-        """A queue as it is; these consumers have been given something of it."""
+    def snapshots(self, list queues):
+        """Queues as they are, one after the other, and the bytes of each, as words."""
         cdef buffer.Buffer words = buffer.Buffer(NULL, 0, 0, 0)
+        cdef bytes sizes = PyBytes_FromStringAndSize(NULL, PyList_GET_SIZE(queues) * sizeof(uint64_t))
+        cdef uint64_t* size = <uint64_t*>PyBytes_AS_STRING(sizes)
+        cdef size_t before = 0
+        cdef Queue q
+        try:
+            for q in queues:
+                self.add_snapshot(q, &words)
+                size[0] = words.tail - before
+                before = words.tail
+                size += 1
+            return words.data[:words.tail], sizes
+        finally:
+            buffer.release(&words, &self.memory)
+
+    cdef int add_snapshot(self, Queue q, buffer.Buffer* words) except -1:
+        cdef size_t start = words.tail
         cdef Consumer c
         cdef fifo.Chunk* chunk = q.ready.first
         cdef uint64_t number
@@ -160,34 +180,29 @@ cdef class Keeper(Deliverer):
         counts[1] = 0
         counts[2] = q.returned.count
         counts[3] = 0
-        try:
-            buffer.append(&words, &self.memory, <char*>counts, sizeof(counts))
-            for c in consumers:
-                for number in range(c.ring.head, c.ring.tail):
-                    pair[0] = unsettled.slot(&c.ring, number).item
-                    pair[1] = unsettled.slot(&c.ring, number).sequence
-                    if pair[0] != NONE:
-                        counts[1] += 1
-                        buffer.append(&words, &self.memory, <char*>pair, sizeof(pair))
-            for i in range(q.returned.count):
-                pair[0] = q.returned.items[i].item
-                pair[1] = q.returned.items[i].sequence
-                buffer.append(&words, &self.memory, <char*>pair, sizeof(pair))
-            while chunk != NULL:
-                if chunk.tail > chunk.head:
-                    counts[3] += 1
-                    pair[0] = chunk.where if chunk.items == NULL else 0
-                    pair[1] = chunk.tail - chunk.head
-                    buffer.append(&words, &self.memory, <char*>pair, sizeof(pair))
-                    if chunk.items != NULL:
-                        buffer.append(
-                            &words, &self.memory, <char*>(chunk.items + chunk.head), pair[1] * sizeof(uint64_t)
-                        )
-                chunk = chunk.next
-            memcpy(words.data, counts, sizeof(counts))
-            return words.data[:words.tail]
-        finally:
-            buffer.release(&words, &self.memory)
+        buffer.append(words, &self.memory, <char*>counts, sizeof(counts))
+        for c in holders(q):
+            for number in range(c.ring.head, c.ring.tail):
+                pair[0] = unsettled.slot(&c.ring, number).item
+                pair[1] = unsettled.slot(&c.ring, number).sequence
+                if pair[0] != NONE:
+                    counts[1] += 1
+                    buffer.append(words, &self.memory, <char*>pair, sizeof(pair))
+        for i in range(q.returned.count):
+            pair[0] = q.returned.items[i].item
+            pair[1] = q.returned.items[i].sequence
+            buffer.append(words, &self.memory, <char*>pair, sizeof(pair))
+        while chunk != NULL:
+            if chunk.tail > chunk.head:
+                counts[3] += 1
+                pair[0] = chunk.where if chunk.items == NULL else 0
+                pair[1] = chunk.tail - chunk.head
+                buffer.append(words, &self.memory, <char*>pair, sizeof(pair))
+                if chunk.items != NULL:
+                    buffer.append(words, &self.memory, <char*>(chunk.items + chunk.head), pair[1] * sizeof(uint64_t))
+            chunk = chunk.next
+        memcpy(words.data + start, counts, sizeof(counts))
+        return 0
 
     # ── coming back ──
 
@@ -304,15 +319,6 @@ cdef class Keeper(Deliverer):
 
     # ── what the journal's files hold ──
 
-    def holders(self, Connection c):
-        """The consumers of this connection that may hold messages."""
-        cdef Consumer one
-        cdef list found = list((c.consumers or {}).values())
-        for one in c.settling or ():
-            if one.gone:
-                found.append(one)
-        return found
-
     def live_in(self, uint64_t start, uint64_t end):
         """How many times messages in this part of the log are held."""
         cdef size_t at
@@ -326,20 +332,22 @@ cdef class Keeper(Deliverer):
                 live += self.tail.segments[at].live
         return live
 
-    def oldest(self, Queue q, list consumers):
-        """The lowest position of what these consumers have, what came back and what is next; None: there is nothing to be seen.
-        This only looks."""
+    def oldest(self, Queue q, bint unacked):
+        """The lowest position of what came back, what is next and, if these are asked for too, what consumers have; None: there is
+        nothing to be seen. Of very many messages only those are looked at that were given or came back first. This only looks."""
         cdef uint64_t lowest = NONE
         cdef uint64_t* items
         cdef bytes on_disk
         cdef uint64_t number
         cdef size_t i
         cdef Consumer c
-        for c in consumers:
-            for number in range(c.ring.head, c.ring.tail):
+        cdef size_t left = LOOKED_AT
+        for c in holders(q) if unacked else ():
+            for number in range(c.ring.head, min(c.ring.tail, c.ring.head + 1 + left)):
+                left -= left > 0
                 if unsettled.slot(&c.ring, number).item != NONE:
                     lowest = min(lowest, position_of(unsettled.slot(&c.ring, number).item))
-        for i in range(q.returned.count):
+        for i in range(min(q.returned.count, <size_t>LOOKED_AT)):
             lowest = min(lowest, position_of(q.returned.items[i].item))
         if q.ready.count:
             items = q.ready.first.items

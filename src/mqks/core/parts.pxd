@@ -1,12 +1,17 @@
 """Connections, consumers and queues: see parts.pyx. What is asked for each message is here, to be inlined."""
 
 cimport cython
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
 from mqks.core.buffer cimport Buffer
 from mqks.core.fifo cimport Fifo
 from mqks.core.heap cimport Heap
+from mqks.core.memory cimport Memory
 from mqks.core.unsettled cimport Ring
+
+cdef extern from *:
+    int lowest_bit "__builtin_ctzll" (unsigned long long word) noexcept nogil
 
 cdef enum Dialect:
     MQKS = 0
@@ -67,23 +72,39 @@ cdef class Consumer:
     cdef Ring ring
     cdef bint settling                  # stands in connection.settling
     cdef bint starved                   # stands in connection.starved
-    cdef bint gone                      # takes no more messages
+    cdef readonly bint gone             # takes no more messages
     cdef bint dismissed                 # since its queue was deleted
     cdef bint unconfirmed               # its `ok` waits for the disk, and comes before its first message
     cdef bint returns                   # its peer has closed, and it has unsettled messages: counted in Queue.returning
     cdef bint succeeds                  # stands in Queue.successors: gets no message yet
     cdef uint64_t closes                # the number of the last close before it joined
+    cdef Py_ssize_t place               # among the consumers of its queue; -1: it has left
+
+
+@cython.final
+cdef class Consumers:
+    cdef list places                    # Consumer, or None for one that left, in the order in which they joined
+    cdef Py_ssize_t count               # of consumers
+    cdef Py_ssize_t turn                # whose turn it is: the place after the one served last
+    cdef uint64_t* candidates           # one bit for each place; a consumer whose bit is 0 has no room
+    cdef Py_ssize_t words               # of candidates
+    cdef uint64_t few                   # the candidates, while one word is enough
+
+    cdef int add(self, Consumer c, Memory* memory) except -1
+    cdef int remove(self, Consumer c, Memory* memory) except -1
+    cdef int close_gaps(self, Memory* memory) except -1
+    cdef int set_words(self, Py_ssize_t words, Memory* memory) except -1
 
 
 cdef class Queue:
     cdef Fifo ready
     cdef Heap returned
     cdef dict retries                   # position → count, for those above what fits beside the position
-    cdef readonly list consumers        # in the order in which they joined
+    cdef readonly Consumers consumers
     cdef dict leaving                   # consumers that have left and have deliveries on their way, as keys; None until the first one
     cdef dict returning                 # connection whose peer has closed → consumers with unsettled messages; None until the first
     cdef dict successors                # consumers that joined after such a close, as keys; None until the first one
-    cdef Py_ssize_t turn                # whose turn it is: index after the one served last
+    cdef int suspended                  # reasons why it is not served for now
     cdef uint64_t sequence
     cdef uint64_t stamp                 # position of the last message put here: a message comes once
     cdef bint dirty                     # stands in Router.dirty_queues
@@ -117,6 +138,41 @@ cdef inline size_t waiting(Connection c) noexcept:
 cdef inline bint has_room(Consumer c) noexcept:
     return (waiting(c.connection) < c.connection.high_water
             and (c.prefetch == 0 or c.ring.live < c.prefetch) and not c.paused and not c.unconfirmed and not c.succeeds)
+
+
+cdef inline Py_ssize_t next_candidate(Consumers consumers, Py_ssize_t place) noexcept:
+    """The first place at or after this one whose consumer may have room; -1: there is none."""
+    cdef Py_ssize_t word = place >> 6
+    cdef uint64_t bits
+    if word >= consumers.words:
+        return -1
+    bits = consumers.candidates[word] >> (place & 63) << (place & 63)
+    while bits == 0:
+        word += 1
+        if word == consumers.words:
+            return -1
+        bits = consumers.candidates[word]
+    return (word << 6) + lowest_bit(bits)
+
+
+cdef inline void set_candidate(Consumers consumers, Py_ssize_t place) noexcept:
+    consumers.candidates[place >> 6] |= <uint64_t>1 << (place & 63)
+
+
+cdef inline void become_candidate(Consumer c) noexcept:
+    """It may have room, unless it has left."""
+    if c.place >= 0:
+        set_candidate(c.queue.consumers, c.place)
+
+
+cdef inline void clear_candidate(Consumers consumers, Py_ssize_t place) noexcept:
+    consumers.candidates[place >> 6] &= ~(<uint64_t>1 << (place & 63))
+
+
+cdef inline Consumer last_served(Consumers consumers):
+    """None: it has left, or none was served yet."""
+    cdef Py_ssize_t place = consumers.turn - 1
+    return <Consumer>PyList_GET_ITEM(consumers.places, place) if 0 <= place < PyList_GET_SIZE(consumers.places) else None
 
 
 cdef inline size_t length(Queue q) noexcept:

@@ -1,5 +1,7 @@
 """The types of connections, consumers and queues, for whoever uses them from Python: see parts.pyx."""
 
+from collections.abc import Iterator
+
 class Connection:
     fd: int
     inside: bool
@@ -54,15 +56,21 @@ class Consumer:
     @property
     def paused(self) -> bool: ...
     @property
+    def gone(self) -> bool: ...
+    @property
     def delivered(self) -> int: ...
     @property
     def unacked(self) -> int: ...
+
+class Consumers:
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Consumer]: ...
 
 class Queue:
     birth: int
     overflows: bool
     @property
-    def consumers(self) -> list[Consumer]: ...
+    def consumers(self) -> Consumers: ...
     @property
     def gone(self) -> bool: ...
     @property

@@ -1,12 +1,11 @@
 """Messages to queues: see routing.pyx."""
 
-from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint64_t
 
 from mqks.core cimport fifo
 from mqks.core.events cimport Binding, Events
 from mqks.core.output cimport Output
-from mqks.core.parts cimport Queue
+from mqks.core.parts cimport Consumer, Queue, become_candidate
 from mqks.core.seen cimport Seen
 from mqks.core.tail cimport Tail, hold
 
@@ -16,11 +15,11 @@ cdef class Router(Output):
     cdef readonly Events events
     cdef readonly Seen seen              # ids of --once
     cdef uint64_t seed                  # of every table of names
-    cdef list everything                # queues that take every MQKS message
+    cdef Binding everything             # queues that take every MQKS message
     cdef int inspectors                 # how many patterns look into the data of every event
     cdef list dirty_queues              # those from which a delivery may be possible
     cdef readonly uint64_t published
-    cdef uint64_t effort                # what was done for lines: 1 for each queue that a message came to, and as much for what takes as long
+    cdef readonly uint64_t effort       # work done so far: 1 for each queue that a message came to, and as much for what takes as long
     cdef size_t limited                 # how many queues have a limit of their length
     cdef size_t spill_after             # with so many ready in a queue, its full chunks go to disk; 0: never
 
@@ -35,9 +34,15 @@ cdef class Router(Output):
 
 cdef inline void soil(Router core, Queue q) noexcept:
     """Something changed that may allow a delivery from this queue."""
-    if not q.dirty and PyList_GET_SIZE(q.consumers) and (q.ready.count or q.returned.count):
+    if not q.dirty and q.consumers.count and (q.ready.count or q.returned.count):
         q.dirty = True
         core.dirty_queues.append(q)
+
+
+cdef inline void may_take(Router core, Consumer c) noexcept:
+    """Something changed that may give this consumer room."""
+    become_candidate(c)
+    soil(core, c.queue)
 
 
 cdef inline int push_ready(Router core, Queue q, uint64_t item) except -1:

@@ -31,7 +31,7 @@ cdef class Router(Output):
         self.events = Events(seed)
         self.seen = Seen()
         self.seen.borrow(&self.memory)
-        self.everything = []
+        self.everything = Binding(b"")
         self.dirty_queues = []
 
     @property
@@ -113,9 +113,9 @@ cdef class Router(Output):
             for i in range(PyList_GET_SIZE(binding.queues)):
                 if refuses(<Queue>PyList_GET_ITEM(binding.queues, i), size):
                     return <Queue>PyList_GET_ITEM(binding.queues, i)
-        for i in range(PyList_GET_SIZE(self.everything)):
-            if refuses(<Queue>PyList_GET_ITEM(self.everything, i), size):
-                return <Queue>PyList_GET_ITEM(self.everything, i)
+        for i in range(PyList_GET_SIZE(self.everything.queues)):
+            if refuses(<Queue>PyList_GET_ITEM(self.everything.queues, i), size):
+                return <Queue>PyList_GET_ITEM(self.everything.queues, i)
         if self.inspectors or (binding is not None and binding.inspectors):
             data = after_event + 1
             self.effort += LOOKING
@@ -133,8 +133,8 @@ cdef class Router(Output):
             binding.published += 1
             for i in range(PyList_GET_SIZE(binding.queues)):
                 put(self, <Queue>PyList_GET_ITEM(binding.queues, i), position)
-        for i in range(PyList_GET_SIZE(self.everything)):
-            put(self, <Queue>PyList_GET_ITEM(self.everything, i), position)
+        for i in range(PyList_GET_SIZE(self.everything.queues)):
+            put(self, <Queue>PyList_GET_ITEM(self.everything.queues, i), position)
         if self.inspectors or (binding is not None and binding.inspectors):
             data = after_event + 1
             self.effort += LOOKING
@@ -207,7 +207,7 @@ cdef class Router(Output):
     def take_everything(self, Queue q, bint yes):
         """A queue that wants every MQKS message, or no longer does."""
         if yes:
-            self.everything.append(q)
+            self.everything.add(q)
         else:
             self.everything.remove(q)
 

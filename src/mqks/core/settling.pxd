@@ -14,6 +14,7 @@ cdef class Settler(Router):
     cdef readonly uint64_t rejected
     cdef list progressed                # queues of which the journal has something to know
     cdef uint64_t closes                # of connections that stood in Queue.returning
+    cdef readonly size_t consumers      # of all queues
 
     cdef int end_deliveries(self, Connection c) except -1
     cdef int review_returning(self, Connection c) except -1
@@ -23,6 +24,7 @@ cdef class Settler(Router):
 
 
 cdef object retry_of(Queue q, uint64_t item)
+cdef list holders(Queue q)
 cdef int free_if_gone(Settler core, Consumer c) except -1
 
 

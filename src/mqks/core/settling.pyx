@@ -15,9 +15,9 @@ from libc.stdint cimport uint64_t
 from mqks.core cimport buffer, fifo, heap, unsettled
 from mqks.core.item cimport MANY_RETRIES, item_of, position_of, retries_of
 from mqks.core.output cimport choked
-from mqks.core.parts cimport Connection, Consumer, Queue
+from mqks.core.parts cimport Connection, Consumer, Consumers, Queue
 from mqks.core.hashing cimport hash_of
-from mqks.core.routing cimport Router, pop_ready, push_ready, soil
+from mqks.core.routing cimport Router, may_take, pop_ready, push_ready, soil
 from mqks.core.sealing cimport speaks
 from mqks.core.tail cimport let_go
 from mqks.core.unsettled cimport NONE, Unsettled
@@ -44,7 +44,8 @@ cdef class Settler(Router):
         if c.consumers is None:
             c.consumers = {}
         c.consumers[id] = consumer
-        q.consumers.append(consumer)
+        q.consumers.add(consumer, &self.memory)
+        self.consumers += 1
         soil(self, q)
         return consumer
 
@@ -57,12 +58,12 @@ cdef class Settler(Router):
         c.dialect = dialect
         c.manual_ack = manual_ack
         c.prefetch = prefetch
-        soil(self, c.queue)
+        may_take(self, c)
 
     def pause(self, Consumer c, bint yes):
         """Give it nothing for now, or go on."""
         c.paused = yes
-        soil(self, c.queue)
+        may_take(self, c)
 
     cdef int end_deliveries(self, Connection c) except -1:
         """The peer has closed: its consumers get no more messages, and those that join later wait for what returns. Idempotent."""
@@ -100,12 +101,9 @@ cdef class Settler(Router):
 
     def leave(self, Consumer c, bint disconnected):
         """The consumer takes no more; what it has not settled goes back to its queue."""
-        cdef Py_ssize_t at = c.queue.consumers.index(c)
         disconnected = disconnected or c.connection.unreachable
-        forget(c)
-        del c.queue.consumers[at]
-        if at < c.queue.turn:
-            c.queue.turn -= 1
+        forget(self, c)
+        c.queue.consumers.remove(c, &self.memory)
         if c.manual_ack or disconnected:
             return_unsettled(self, c, disconnected)
         elif c.ring.live:
@@ -115,8 +113,27 @@ cdef class Settler(Router):
         free_if_gone(self, c)
         stop_waiting_for(self, c)
 
+    def suspend(self, Queue q):
+        """Deliver nothing from this queue until there has been a `go_on` for each `suspend`."""
+        q.suspended += 1
+
+    def go_on(self, Queue q):
+        q.suspended -= 1
+        soil(self, q)
+
+    def return_some(self, Consumer c, size_t most, bint disconnected):
+        """The consumer will leave: at most so many deliveries return to the queue before. Answers whether few are left."""
+        disconnected = disconnected or c.connection.unreachable
+        if c.ring.live <= most or not (c.manual_ack or disconnected):
+            return True
+        unsettled.drop_index(&c.ring, &self.memory)
+        while most:
+            return_to_queue(self, c, c.ring.head, not disconnected or has_left(c, c.ring.head))
+            most -= 1
+        return False
+
     def detach(self, Connection c):
-        """The connection is gone, and its consumers have left: free what it had; deliveries that never left return."""
+        """The connection is gone: free what it had; deliveries that never left return. Its consumers get no more, and leave later."""
         cdef Consumer consumer
         if c.settling is not None:
             for consumer in c.settling:
@@ -128,13 +145,15 @@ cdef class Settler(Router):
         buffer.release(&c.partial, &self.memory)
         buffer.release(&c.unread, &self.memory)
         self.drop_out(c)
+        self.end_deliveries(c)
 
     def delete_queue(self, Queue q):
         """Drop a queue and all it holds; its consumers are gone."""
         cdef Consumer c
         q.gone = True
         for c in q.consumers:
-            forget(c)
+            forget(self, c)
+            c.place = -1
             c.dismissed = True
             settle_all(self, c)
         for c in list(q.leaving or ()):         # else a checkpoint would keep what no queue knows of
@@ -145,8 +164,8 @@ cdef class Settler(Router):
             let_go(self.tail, position_of(heap.heap_pop(&q.returned, &self.memory).item))
         fifo.clear(&q.ready, &self.memory)
         buffer.release(&q.progress, &self.memory)
-        left = q.consumers
-        q.consumers = []
+        left = list(q.consumers)
+        q.consumers = Consumers()
         q.returning = q.successors = None
         return left
 
@@ -179,7 +198,7 @@ cdef class Settler(Router):
             return False
         acknowledge(self, c, number)
         if c.prefetch:
-            soil(self, c.queue)
+            may_take(self, c)
         return True
 
     cdef int settle_sent(self, Consumer c) except -1:
@@ -203,7 +222,7 @@ cdef class Settler(Router):
         if ring.live == 0:
             unsettled.emptied(ring, &self.memory)
         if c.prefetch:
-            soil(self, c.queue)
+            may_take(self, c)
         return 0
 
 
@@ -236,7 +255,7 @@ cdef int serve_successors(Settler core, Queue q) except -1:
     for c in ready:
         c.succeeds = False
         del q.successors[c]
-        soil(core, q)
+        may_take(core, c)
     return 0
 
 
@@ -249,6 +268,19 @@ cdef int free_if_gone(Settler core, Consumer c) except -1:
     return 0
 
 
+cdef list holders(Queue q):
+    """The consumers that have messages of this queue, also those that have left."""
+    cdef list found = []
+    cdef Consumer c
+    if q.unsettled:
+        for c in q.consumers.places:
+            if c is not None and c.ring.live:
+                found.append(c)
+        if q.leaving is not None:
+            found.extend(q.leaving)
+    return found
+
+
 cdef int settle_all(Settler core, Consumer c) except -1:
     """One that is gone, with its queue."""
     unsettled.drop_index(&c.ring, &core.memory)
@@ -257,7 +289,8 @@ cdef int settle_all(Settler core, Consumer c) except -1:
     return free_if_gone(core, c)
 
 
-cdef int forget(Consumer c) except -1:
+cdef int forget(Settler core, Consumer c) except -1:
+    core.consumers -= 1
     c.gone = True
     if c.succeeds:
         c.succeeds = False
@@ -300,7 +333,7 @@ cdef int by_hand(Settler core, Consumer c, bytes id, Settlement settlement) exce
             if has_left(c, number):
                 settlement(core, c, number)
             number += 1
-    soil(core, c.queue)
+    may_take(core, c)
     return 0
 
 

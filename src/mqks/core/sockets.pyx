@@ -21,10 +21,11 @@ from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t, uintptr_t
 from libc.math cimport ceil
 from libc.stdlib cimport free, malloc
 
+from mqks.core.delivery cimport has_more_to_deliver
 from mqks.core.hub cimport Core
 from mqks.core.keeping cimport write_out
 from mqks.core.output cimport unheard
-from mqks.core.parts cimport Connection, Consumer, Queue, waiting
+from mqks.core.parts cimport Connection, Queue, last_served, waiting
 from mqks.core.sealing cimport OVERHEAD, Sealed, has_ended, has_more, speaks
 
 cdef extern from "sys/epoll.h" nogil:
@@ -230,7 +231,7 @@ cdef class Poller:
         cdef list foreign
         while True:
             milliseconds = -1 if left < 0 else <int>min(ceil(left * 1000), 1e9)
-            if ((self.core.dirty_queues and not self.core.stalled) or self.core.dirty_connections or self.core.can_resume
+            if ((has_more_to_deliver(self.core) and not self.core.stalled) or self.core.dirty_connections or self.core.can_resume
                     or (self.core.tail.end != self.core.tail.written and self.core.tail.journaled and not self.core.refusing)):
                 milliseconds = 0
             with nogil:
@@ -275,10 +276,11 @@ cdef class Poller:
                 c = <Connection><void*><uintptr_t>what
                 if c.fd >= 0:
                     self.flush(c)
+        self.core.begin_turn()
         for i in range(ROUNDS):
             self.deliver()
             self.flush_dirty()
-            if not self.core.dirty_queues:
+            if not self.core.dirty_queues or self.core.effort >= self.core.quota:
                 break
         write_out(self.core)            # what became of the messages that were sent
         if self.departed:
@@ -315,14 +317,15 @@ cdef class Poller:
         cdef Connection c
         if not self.core.begin_round():
             return 0
-        while True:
+        while self.core.effort < self.core.quota:
             q = self.core.serve_next()
             if q is None:
                 return 0
-            if PyList_GET_SIZE(q.consumers) == 1:
-                c = (<Consumer>PyList_GET_ITEM(q.consumers, 0)).connection
+            if q.consumers.count == 1 and last_served(q.consumers) is not None:
+                c = last_served(q.consumers).connection
                 if waiting(c) >= MUCH and not c.interest & EPOLLOUT:
                     self.flush(c)
+        return 0
 
     def drain(self, list connections):
         """Read nothing more; go on sending what is buffered."""

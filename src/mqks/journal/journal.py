@@ -12,7 +12,7 @@ Any other error of the disk ends it all: `broken` says why, nothing is answered 
 import itertools
 import logging
 import select
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 LAZY = 0.1  # seconds until that is synced for which nobody waits, and until readers are told of a sync
 LOOK_AT_AGE = 60.0  # seconds between looks for segments that are too old
 RETRY = 1.0  # seconds between looks at a disk that was full
+WRITING = 5  # units of work for a piece of a checkpoint (see Slices),
+WRITTEN = 40  # and so many bytes of it are one more
 
 
 class Timers(Protocol):
@@ -44,6 +46,12 @@ class Timers(Protocol):
     def is_set(self, key: Hashable) -> bool: ...
 
 
+class Slices(Protocol):
+    """Does what is long in several turns."""
+
+    def start(self, job: Iterator[int]) -> None: ...
+
+
 class Owner(Protocol):
     """Whoever has the queues."""
 
@@ -51,6 +59,9 @@ class Owner(Protocol):
 
     @property
     def timers(self) -> Timers: ...
+
+    @property
+    def slices(self) -> Slices: ...
 
     def checkpoint(self, number: int) -> Checkpoint: ...
 
@@ -431,10 +442,9 @@ class Journal:
         if self._checkpointing or self.broken or self.unwritten or (self.full and not self._spared):
             return
         try:
-            made, files, unused = self._write_checkpoint()
+            made, files, unused = self._begin_checkpoint()
         except OSError as error:
-            if error.errno not in FULL:
-                self.fail(f"a checkpoint cannot be written: {error}")
+            self._abandon_checkpoint(error)
             return
         finally:
             self._tried_at = self._core.written_position, self._logs.current.size
@@ -466,7 +476,29 @@ class Journal:
             made.publish(self._disk)
             self._start_sync((self._logs.folder,), renamed, urgent=False)
 
-        self._start_sync((*self.index.to_sync(), *files, self._logs.folder), synced, urgent=False)
+        def written() -> None:
+            self._start_sync((*self.index.to_sync(), *files, self._logs.folder), synced, urgent=False)
+
+        self._owner.slices.start(self._write_checkpoint(made, files, written))
+
+    def _write_checkpoint(self, made: Checkpoint, files: tuple[int, int], written: Callable[[], None]) -> Iterator[int]:
+        """In slices, since there may be very many queues. What it says is of the moment when it began."""
+        file, log_file = files
+        try:
+            for size in made.write(self._disk, file):
+                yield WRITING + size // WRITTEN
+        except OSError as error:
+            self._disk.close(log_file)
+            made.discard(self._disk, file)
+            self._abandon_checkpoint(error)
+        else:
+            written()
+
+    def _abandon_checkpoint(self, error: OSError) -> None:
+        """The logs since the one before go on to be needed."""
+        self._checkpointing = False
+        if error.errno not in FULL:
+            self.fail(f"a checkpoint cannot be written: {error}")
 
     def _finish_checkpoint(self) -> None:
         """It counts when the journal is on disk as far as it goes. Only commits sync the journal: of two syncs at once
@@ -479,12 +511,13 @@ class Journal:
             finish, self._finish = self._finish, None
             finish()
 
-    def _write_checkpoint(self) -> tuple[Checkpoint, tuple[int, int], list[int]]:
-        """Into a file that is no checkpoint yet; a new log begins with it. Answers the files of both, to be synced with
-        the folder and closed. If there is no room for both, neither is left behind, and the log goes on."""
+    def _begin_checkpoint(self) -> tuple[Checkpoint, tuple[int, int], list[int]]:
+        """The state of this moment, and a file for it that is no checkpoint yet; a new log begins at this moment.
+        Answers the files of both, to be synced with the folder and closed. If there is no room for both, neither is
+        left behind, and the log goes on."""
         made = self._owner.checkpoint(self._logs.current.number + 1)
         unused = self.index.unused()
-        file = made.write(self._disk)
+        file = made.create(self._disk)
         try:
             log_file = self._logs.begin(made.number)
         except OSError:
@@ -569,7 +602,9 @@ class Journal:
             self._core.write_out()
             if self.unwritten:  # a checkpoint would name what the files do not have
                 return
-            made, files, unused = self._write_checkpoint()
+            made, files, unused = self._begin_checkpoint()
+            for _ in made.write(self._disk, files[0]):
+                pass
             self.segments.finish()
             for one in (*self.segments.unsynced(), *self.index.to_sync(), *files, self._logs.folder):
                 self._disk.sync(one)

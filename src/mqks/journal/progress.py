@@ -20,6 +20,7 @@ import logging
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from mqks.core.crc import crc32
@@ -45,11 +46,12 @@ HEAD = struct.Struct("<8sQ")  # of a log that begins with a checkpoint: magic, n
 HEAD_MAGIC = b"mqkshead"
 HEAD_SIZE = HEAD.size + 4  # with its crc
 AHEAD = 1 << 20
+AT_ONCE = 200  # queues in one piece of a checkpoint,
+PIECE = 1 << 16  # and bytes
 POSITION_BITS = 56  # of an item; the rest are its retries
 
 
-@dataclass
-class Kept:
+class Kept(NamedTuple):
     """A queue in a checkpoint."""
 
     name: bytes
@@ -59,19 +61,46 @@ class Kept:
 
 
 @dataclass
+class Snapshots:
+    """All queues of one moment. To take them must be quick: nothing is made of them until they are written."""
+
+    names: list[bytes]
+    births: list[int]
+    definitions: list[bytes]
+    data: bytes  # of one queue after the other
+    sizes: bytes  # in it, as words
+
+    def __iter__(self) -> Iterator[Kept]:
+        at = 0
+        sizes = memoryview(self.sizes).cast("Q")
+        for name, birth, definition, size in zip(self.names, self.births, self.definitions, sizes, strict=True):
+            yield Kept(name, birth, definition, self.data[at : at + size])
+            at += size
+
+
+@dataclass
 class Checkpoint:
     number: int
     position: int = 0  # of the journal, up to where it is in here
     crc: int = 0  # of the last batch before it
     dtid: bytes = b""  # when it was made
     holds: dict[bytes, list[float]] = field(default_factory=dict)  # name → position, expiry
-    queues: list[Kept] = field(default_factory=list)
+    queues: Iterable[Kept] = ()
     extents: bytes = b""
     key: bytes = b""  # that the ids of --once are hashed with
     seen: bytes = b""  # these ids
     has_log: bool = True  # of its number, on disk before it; the first versions did not make sure of that
 
-    def pack(self) -> bytes:
+    def pieces(self) -> Iterator[bytes]:
+        """The file, a piece of some queues at a time."""
+        crc = 0
+        for piece in self._content():
+            crc = crc32(piece, crc)
+            if piece:
+                yield piece
+        yield struct.pack("<I", crc)
+
+    def _content(self) -> Iterator[bytes]:
         head = {
             "version": VERSION,
             "position": self.position,
@@ -82,23 +111,31 @@ class Checkpoint:
             "key": self.key.hex(),
             "seen": len(self.seen),
             "log": True,
-            "queues": [
-                [_text(kept.name), kept.birth, _text(kept.definition), len(kept.snapshot)] for kept in self.queues
-            ],
         }
-        line = json.dumps(head).encode() + b"\n"
-        data = b"".join((line, self.extents, *(kept.snapshot for kept in self.queues), self.seen))
-        return data + struct.pack("<I", crc32(data))
+        yield json.dumps(head).encode()[:-1] + b', "queues": ['
+        separator = b""
+        for some in _by_some(self.queues):
+            told = [[_text(kept.name), kept.birth, _text(kept.definition), len(kept.snapshot)] for kept in some]
+            yield separator + json.dumps(told).encode()[1:-1]
+            separator = b", "
+        yield b"]}\n"
+        yield self.extents
+        for some in _by_some(self.queues):
+            snapshots = b"".join(kept.snapshot for kept in some)
+            yield from (snapshots[at : at + PIECE] for at in range(0, len(snapshots), PIECE))
+        yield self.seen
 
-    def write(self, disk: Disk) -> int:
-        """Into a file that is no checkpoint yet, which is answered."""
-        file = disk.open(self._file("new"), create=True)
-        try:
-            disk.write(file, self.pack(), 0)
-        except OSError:
-            self.discard(disk, file)
-            raise
-        return file
+    def create(self, disk: Disk) -> int:
+        """A file that is no checkpoint yet."""
+        return disk.open(self._file("new"), create=True)
+
+    def write(self, disk: Disk, file: int) -> Iterator[int]:
+        """Write it into this file; answers the bytes of each piece, as soon as it is written."""
+        at = 0
+        for piece in self.pieces():
+            disk.write(file, piece, at)
+            at += len(piece)
+            yield len(piece)
 
     def discard(self, disk: Disk, file: int) -> None:
         """It will never be one."""
@@ -129,13 +166,21 @@ class Checkpoint:
         made.holds = {_bytes(name): hold for name, hold in head["holds"].items()}
         at = head["extents"]
         made.extents = rest[:at]
+        queues = []
         for name, birth, definition, size in head["queues"]:
-            made.queues.append(Kept(_bytes(name), birth, _bytes(definition), rest[at : at + size]))
+            queues.append(Kept(_bytes(name), birth, _bytes(definition), rest[at : at + size]))
             at += size
+        made.queues = queues
         made.key = bytes.fromhex(head.get("key", ""))  # the first ones knew no --once
         made.seen = rest[at : at + head.get("seen", 0)]
         made.has_log = head.get("log", False)
         return made
+
+
+def _by_some(queues: Iterable[Kept]) -> Iterator[list[Kept]]:
+    left = iter(queues)
+    while some := list(islice(left, AT_ONCE)):
+        yield some
 
 
 def _text(name: bytes) -> str:

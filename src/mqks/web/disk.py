@@ -99,7 +99,7 @@ class DiskFigures:
         """The lowest position of what the queue holds, ready or unacked."""
         if not queue.ready_count and not queue.unsettled:
             return None
-        return self._broker.core.oldest(queue, queue.consumers if queue.unsettled else [])
+        return self._broker.core.oldest(queue, True)
 
 
 def holds(journal: Journal, written: int, wall: float) -> list[dict[str, Any]]:

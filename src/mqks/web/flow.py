@@ -1,6 +1,7 @@
 """Events → queues → consumers with their rates: the busiest of each, and how many more there are. It only reads."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from mqks.broker import Broker
@@ -94,7 +95,7 @@ class Flow:
         seen: dict[Consumer, tuple[float, int]] = {}
         for queue in shown:
             track = self._queues.track(queue)
-            for consumer in queue.consumers[:LOOKED_AT]:
+            for consumer in islice(queue.consumers, LOOKED_AT):
                 client = consumer.connection
                 assert isinstance(client, Client)
                 if client.inside:

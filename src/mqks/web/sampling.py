@@ -25,6 +25,7 @@ LATELY = 30.0  # seconds for which it counts that a message was retried, or a li
 QUIET, BUSY, DOUBTFUL = 1, 10, 30  # what a look at a queue costs, about; 1 is a quarter of a microsecond
 EFFORT = 15_000  # that one step may cost: some milliseconds
 CLIENTS_AT_ONCE = 10_000
+LOOKED_AT = 1000  # consumers of a queue, to find those that are slow: the first ones
 FIRST_EVENTS = 20  # of a queue, wherever queues are listed
 
 T = TypeVar("T")
@@ -195,7 +196,7 @@ class Track:
         self.spark.add(look)
 
     def _idle(self, now: float) -> Iterable[tuple[Consumer, Idle]]:
-        for consumer in self.queue.consumers:
+        for consumer in islice(self.queue.consumers, LOOKED_AT):
             if unacked := consumer.unacked:
                 settled = consumer.delivered - unacked
                 known = self.idle.get(consumer)

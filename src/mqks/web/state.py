@@ -154,7 +154,7 @@ class Figures:
             in_rate=in_rate,
             out_rate=out_rate,
             grown=grown,
-            age=self._age_of(self.broker.core.oldest(queue, []), wall) if grown > 0 and queue.consumers else None,
+            age=self._age_of(self.broker.core.oldest(queue, False), wall) if grown > 0 and queue.consumers else None,
             slow=[
                 SlowConsumer(named(consumer.id), consumer.connection.peer, now - idle.since, consumer.unacked)
                 for consumer, idle in track.idle.items()

@@ -5,7 +5,6 @@ from mqks.broker.access import permit
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
-from mqks.broker.jsons import dumps
 from mqks.broker.operations import Operations
 from mqks.broker.words import CONFIRM, Flags, count, leading_flags, parse
 
@@ -21,7 +20,7 @@ def stats(broker: Durable, client: Client, request_id: bytes, data: bytes) -> No
     permit(client.rights.admin, "admin")
     broker.core.rest()
     parse(data, CONFIRM).exactly(0, "nothing after stats")
-    broker.core.say(client, request_id + b" ok " + dumps(inspection.stats(broker)) + b"\n")
+    broker.slices.start(inspection.stats(broker, client, request_id))
 
 
 def eval_(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
