@@ -6,6 +6,7 @@ from mqks.broker import Broker
 from mqks.broker.client import Client
 
 MANY = 64 << 10  # bytes of replies that need not be read, as core/output.pxd has it
+TOLD_AT_ONCE = 8192  # consumers, when there is memory again
 PEER = "127.0.0.1:1"
 
 
@@ -124,3 +125,22 @@ def test_nothing_is_kept_of_one_who_goes_before_it_is_told(full: Full) -> None:
     full.broker.disconnect(other)
     full.ease()
     assert full.broker.core.used < full.broker.core.max_memory
+
+
+def test_very_many_that_could_not_be_told_are_told_in_several_turns(full: Full) -> None:
+    clients = [full.broker.connect(PEER) for _ in range(20)]
+    for client in clients:
+        lines = (b"c%d consume q1\n" % number for number in range(TOLD_AT_ONCE // 10))
+        full.broker.feed(client, b"p pause nobody\n" + b"".join(lines))
+    full.fill()
+    for consumer in full.broker.queues[b"q1"].consumers:
+        full.broker.core.tell(consumer)
+    full.broker.core.charge(-full.broker.core.max_memory)
+    told = []
+    for _ in range(3):
+        full.broker.turn()
+        told.append(sum(client.pending().count(b"\n") for client in clients))
+    one = TOLD_AT_ONCE // 10
+    assert told[0] <= TOLD_AT_ONCE + one
+    assert told[0] < told[1] < 20 * one + 1
+    assert told[2] == 20 * one
