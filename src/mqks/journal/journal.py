@@ -179,7 +179,7 @@ class Journal:
     def _write_what_was_refused(self) -> None:
         """Once more: progress, then what was taken since."""
         self._waits_for_room = False
-        if self._refused and self._write_words(self._refused):
+        if self._refused and not self.broken and self._write_words(self._refused):
             self._core.charge(-len(self._refused))
             self._refused.clear()
             self._look_later()  # nobody may come who has it synced
@@ -442,7 +442,7 @@ class Journal:
         if self._checkpointing or self.broken or self.unwritten or (self.full and not self._spared):
             return
         try:
-            made, files, unused = self._begin_checkpoint()
+            made, pieces, files, unused = self._begin_checkpoint()
         except OSError as error:
             self._abandon_checkpoint(error)
             return
@@ -479,13 +479,15 @@ class Journal:
         def written() -> None:
             self._start_sync((*self.index.to_sync(), *files, self._logs.folder), synced, urgent=False)
 
-        self._owner.slices.start(self._write_checkpoint(made, files, written))
+        self._owner.slices.start(self._write_checkpoint(made, pieces, files, written))
 
-    def _write_checkpoint(self, made: Checkpoint, files: tuple[int, int], written: Callable[[], None]) -> Iterator[int]:
+    def _write_checkpoint(
+        self, made: Checkpoint, pieces: Iterator[int], files: tuple[int, int], written: Callable[[], None]
+    ) -> Iterator[int]:
         """In slices, since there may be very many queues. What it says is of the moment when it began."""
         file, log_file = files
         try:
-            for size in made.write(self._disk, file):
+            for size in pieces:
                 yield WRITING + size // WRITTEN
         except OSError as error:
             self._disk.close(log_file)
@@ -511,20 +513,23 @@ class Journal:
             finish, self._finish = self._finish, None
             finish()
 
-    def _begin_checkpoint(self) -> tuple[Checkpoint, tuple[int, int], list[int]]:
+    def _begin_checkpoint(self) -> tuple[Checkpoint, Iterator[int], tuple[int, int], list[int]]:
         """The state of this moment, and a file for it that is no checkpoint yet; a new log begins at this moment.
-        Answers the files of both, to be synced with the folder and closed. If there is no room for both, neither is
-        left behind, and the log goes on."""
+        Answers the pieces that are still to be written, and the files of both, to be synced with the folder and closed.
+        If there is no room for both, neither is left behind, and the log goes on."""
         made = self._owner.checkpoint(self._logs.current.number + 1)
         unused = self.index.unused()
         file = made.create(self._disk)
+        pieces = made.write(self._disk, file)
         try:
+            self._disk.reserve(file, 0, made.least_size)
+            next(pieces)
             log_file = self._logs.begin(made.number)
         except OSError:
             made.discard(self._disk, file)
             raise
         self._checkpointed_at = made.position
-        return made, (file, log_file), unused
+        return made, pieces, (file, log_file), unused
 
     def retain_from_time_to_time(self) -> None:
         """What is old goes also where little happens."""
@@ -602,8 +607,8 @@ class Journal:
             self._core.write_out()
             if self.unwritten:  # a checkpoint would name what the files do not have
                 return
-            made, files, unused = self._begin_checkpoint()
-            for _ in made.write(self._disk, files[0]):
+            made, pieces, files, unused = self._begin_checkpoint()
+            for _ in pieces:
                 pass
             self.segments.finish()
             for one in (*self.segments.unsynced(), *self.index.to_sync(), *files, self._logs.folder):

@@ -42,6 +42,7 @@ SIZES = struct.Struct("<IQQQ")  # what the crc covers of it
 RECORDS = {MAGIC: RECORD, b"mqksprog": struct.Struct("<8sIIQ")}  # those of version 1 do not speak of the journal
 MAGICS = b"mqkspr"  # all begin so
 CRC_AT = 12
+CRC_SIZE = 4
 HEAD = struct.Struct("<8sQ")  # of a log that begins with a checkpoint: magic, number of the checkpoint before or 0
 HEAD_MAGIC = b"mqkshead"
 HEAD_SIZE = HEAD.size + 4  # with its crc
@@ -90,6 +91,12 @@ class Checkpoint:
     key: bytes = b""  # that the ids of --once are hashed with
     seen: bytes = b""  # these ids
     has_log: bool = True  # of its number, on disk before it; the first versions did not make sure of that
+
+    @property
+    def least_size(self) -> int:
+        """Bytes that the file has at least; never 0, which no file system reserves."""
+        of_queues = len(self.queues.data) if isinstance(self.queues, Snapshots) else 0
+        return len(self.extents) + of_queues + len(self.seen) + CRC_SIZE
 
     def pieces(self) -> Iterator[bytes]:
         """The file, a piece of some queues at a time."""
