@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqks.broker import Broker, history
+from mqks.broker import Broker, history, reserve
 from mqks.broker.actions.history import MOST_MASKS, REMEMBERED
 from mqks.broker.client import Client
 from mqks.broker.history import Stream
@@ -241,10 +241,13 @@ def test_what_is_remembered_is_counted_beforehand() -> None:
 
 
 @pytest.mark.parametrize("journaled", [True, False], ids=["on disk", "in memory"])
-def test_with_full_memory_one_may_read_but_not_ask_for_much(journaled: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_full_memory_leaves_a_reserve_for_histories(
+    journaled: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reserve, "RESERVE", 4096)
     stage = Stage(journaled)
     stage.broker.core.charge(stage.broker.core.max_memory)
-    client = stage.connect()
+    client = stage.broker.connect(PEER)
     stage.broker.feed(client, b"h1 history latest\nh2 history latest --events=e.1\n")
     stage.broker.feed(client, b"h3 history latest --events=%s\n" % NAMES[:3999])
     stage.broker.feed(client, b"h4 history latest --events=*.1\n%s history latest\n" % (b"h" * 4000))

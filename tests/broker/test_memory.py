@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from mqks.broker import Broker
+from mqks.broker import Broker, operations, reserve
 from mqks.broker.client import Client
-from mqks.broker.operations import LITTLE
 from tests.broker.driver import PEER
 
 SEGMENT = 256 << 10
@@ -435,20 +434,35 @@ def test_consumers_are_counted_with_all_that_they_take(consume: Callable[[bytes]
 
 
 @CONSUMING
-def test_with_full_memory_a_consumer_may_come_but_not_with_a_long_id(consume: Callable[[bytes], bytes]) -> None:
+def test_full_memory_leaves_a_reserve_for_consumers(
+    consume: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the rest of memory is used for, and however much too much. Beyond it they are refused, short ids too."""
     driven = Driven()
-    there, usual, long = b"t" * 10_000, b"u" * 200, b"l" * 201
+    there = b"t" * 1000
     driven.talk(consume(there))
+    cost = operations.CONSUMER_COST + 4
+    monkeypatch.setattr(reserve, "RESERVE", driven.broker.for_readers.used + 3 * cost)
     driven.broker.core.charge(1 << 40)
     before = driven.used
-    assert not any(b" error " in line for line in driven.talk(consume(there), consume(usual)))
-    assert before < driven.used <= before + LITTLE
-    (refused,) = driven.talk(consume(long))
-    assert refused.startswith(long + b" error ")
-    assert list(driven.client.consumers) == [there, usual]
+    assert not any(b" error " in line for line in driven.talk(consume(there), *map(consume, (b"c1", b"c2", b"c3"))))
+    assert driven.used == before + 3 * cost
+    (refused,) = driven.talk(consume(b"c4"))
+    assert refused.startswith(b"c4 error ")
+    driven.talk(b"d delete_consumer c2")
+    assert not any(b" error " in line for line in driven.talk(consume(b"c4")))
+    assert list(driven.client.consumers) == [there, b"c1", b"c3", b"c4"]
     driven.reconnect()
-    (refused,) = driven.talk(consume(there))
-    assert refused.startswith(there + b" error "), "also one that comes back"
+    assert driven.used < before, "when the connection ends, its consumers go"
+
+
+def test_consumers_of_a_deleted_queue_leave_the_reserve() -> None:
+    driven = Driven()
+    before = driven.broker.for_readers.used
+    driven.talk(*(b"c%d consume q1" % number for number in range(10)))
+    assert driven.broker.for_readers.used > before
+    driven.talk(b"d delete_queue q1")
+    assert driven.broker.for_readers.used == before
 
 
 # ---- Lines

@@ -25,7 +25,8 @@ from mqks.web.app import application
 from mqks.web.gate import Gate
 from mqks.web.guard import Guard
 from mqks.web.inside import Inside
-from mqks.web.server import Connection
+from mqks.web.memory import HttpMemory
+from mqks.web.server import MEMORY, Connection
 from mqks.web.state import Figures
 from tests.fuzz.lines import StrictBroker
 from tests.fuzz.strangers import LIMITED
@@ -112,7 +113,8 @@ class World:
         self.gate = Gate(Tokens() if asks else None, figures)
         self.session = self.gate.sessions.begin(Tokens.KNOWN["boss"])
         api = Api(self.broker, figures, Inside(self), asyncio.Event(), self.gate)
-        app = Guard(application(api, self.gate, max_body=1 << 16), (), figures, only_here=not asks)
+        self.memory = HttpMemory(self.broker.core, lambda: 0)
+        app = Guard(application(api, self.gate, self.memory, max_body=1 << 16), (), figures, only_here=not asks)
         self.config = uvicorn.Config(app, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False)
         self.config.load()
 
@@ -136,7 +138,7 @@ class World:
     async def hear(self, data: bytes) -> bytes:
         """Answers what is said to it."""
         state, wire = ServerState(), Wire()
-        protocol = Connection(self.config, state, {}, self.loop)
+        protocol = Connection(self.config, state, {MEMORY: self.memory}, self.loop)
         protocol.connection_made(wire)
         for piece in filter(None, data.split(b"\x02")):
             if wire.is_closing():

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import mqks.testing
+from mqks.broker.client import CONNECTION_COST, TLS_COST
 from tests import dialogue
 from tests.certificates import Authority
 from tests.dialogue import Dialogue
@@ -334,38 +335,27 @@ def test_the_memory_of_tls_counts(authority: Authority, context: ssl.SSLContext)
             client.shake_hands()
             client.socket.sendall(client.seal(b"p1 ping\n"))
             assert client.read(7) == b"p1 ok \n"
-            assert core.used - before >= 40 << 10
+            assert core.used - before >= TLS_COST
         while inner(broker).clients:
             pass
         assert core.used == before
 
 
-@pytest.mark.parametrize("rest", [b"", b"p1 ping\n"], ids=["alone", "with a line after it"])
-def test_the_memory_of_tls_counts_from_when_one_is_known(
-    authority: Authority, context: ssl.SSLContext, tmp_path: Path, rest: bytes
-) -> None:
-    """Strangers, of whom there can be many, would else use up what those may have who have a token."""
-    with mqks.testing.broker(tls_cert=authority.issue(), auth_file=auth_file(tmp_path, worker={})) as broker:
-        core = inner(broker).core
-        before = core.used
-        with ExitStack() as stack:
-            _, stalled, silent, known = (stack.enter_context(closing(Raw(broker.port, context))) for _ in range(4))
-            stalled.socket.sendall(b"\x16\x03\x01\x02\x00\x01")
-            silent.shake_hands()
-            known.shake_hands()
-            known.socket.sendall(known.seal(b"- ping\n"))
-            assert ERROR.fullmatch(known.read(33))
-            assert broker._call(lambda: (len(inner(broker).clients), core.used)) == (4, before)
-            known.socket.sendall(known.seal(f"a1 auth {token('worker')}\n".encode() + rest))
-            answers = b"a1 ok \n" + (b"p1 ok \n" if rest else b"")
-            assert known.read(len(answers)) == answers
-            assert broker._call(lambda: core.used) - before == 40 << 10
-            known.socket.sendall(known.seal(b"p2 ping\n"))
-            assert known.read(7) == b"p2 ok \n"
-            assert broker._call(lambda: core.used) - before == 40 << 10, "but once"
-        while inner(broker).clients:
-            pass
-        assert core.used == before
+def test_handshakes_in_progress_have_a_bounded_part_of_memory(authority: Authority, context: ssl.SSLContext) -> None:
+    """One more takes the place of the oldest, when that one has had its time; so somebody who comes later is served."""
+    with (
+        mqks.testing.broker(tls_cert=authority.issue(), max_memory="4M") as broker,
+        ExitStack() as stack,
+    ):
+        inner(broker).entrance._most_cost = 3 * TLS_COST
+        stalled = [stack.enter_context(closing(Raw(broker.port, context))) for _ in range(10)]
+        for client in stalled:
+            client.socket.sendall(b"\x16\x03\x01\x02\x00\x01")
+        served = stack.enter_context(closing(Raw(broker.port, context)))
+        served.shake_hands()
+        assert len(inner(broker).clients) <= 4
+        assert inner(broker).core.used < 5 * (TLS_COST + CONNECTION_COST)
+        assert inner(broker).limits.times["max_memory"] >= 7
 
 
 @pytest.mark.usefixtures("control")

@@ -14,7 +14,7 @@ from typing import Any
 from mqks.broker.access import EVERYTHING, Rights
 from mqks.broker.actions import find
 from mqks.broker.bridge import render
-from mqks.broker.client import Client
+from mqks.broker.client import CONNECTION_COST, Client
 from mqks.broker.durable import Durable
 from mqks.broker.early import is_early
 from mqks.broker.entrance import SAY_WHO, Entrance
@@ -81,10 +81,18 @@ class Broker(Durable):
 
     # ── the door ──
 
-    def connect(self, peer: str, fd: int = -1, *, inside: bool = False, rights: Rights = EVERYTHING) -> Client:
-        """One who comes by a socket, or from inside this process: that one is served alike, with these rights, but is
-        in no figures."""
-        client = Client(peer, self.timers.clock(), inside=inside)
+    def connect(
+        self,
+        peer: str,
+        fd: int = -1,
+        *,
+        inside: bool = False,
+        rights: Rights = EVERYTHING,
+        cost: int = CONNECTION_COST,
+    ) -> Client:
+        """One who comes by a socket and takes so many bytes of memory, or from inside this process: that one is served
+        alike, with these rights, but is in no figures."""
+        client = Client(peer, self.timers.clock(), inside=inside, cost=cost)
         self.core.attach(client, fd)
         self.welcome(client)
         self.entrance.greet(client, rights)
@@ -140,7 +148,10 @@ class Broker(Durable):
         for client in found:
             error_id = self.mistakes.made(client, self.limits.reached("line_timeout"), bytes=client.unfinished)
             self.core.say(client, b"- error %s\n" % error_id)
-        return found
+        stalled = self.pace.stalled(self.clients)
+        for client in stalled:
+            self.mistakes.made(client, self.limits.reached("max_memory"), unread=client.pending_size)
+        return list(dict.fromkeys(found + stalled))
 
     def close(self) -> None:
         self.slices.finish()

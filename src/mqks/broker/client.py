@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from mqks.broker.access import NOTHING, Rights
 from mqks.core.parts import Connection
 
+# Bytes of memory; measured, and rounded up.
+CONNECTION_COST = 1000
+TLS_COST = 64 << 10  # OpenSSL's buffers, during the handshake and after it
+
 
 @dataclass
 class Flood:
@@ -19,10 +23,11 @@ class Flood:
 
 
 class Client(Connection):
-    __slots__ = ("floods", "peer", "refilled", "rights", "since")
+    __slots__ = ("cost", "floods", "peer", "refilled", "rights", "since")
 
-    def __init__(self, peer: str, since: float = 0.0, *, inside: bool = False) -> None:
+    def __init__(self, peer: str, since: float = 0.0, *, inside: bool = False, cost: int = CONNECTION_COST) -> None:
         self.peer = peer
+        self.cost = cost  # bytes of memory that are charged for it
         self.since = since  # by the broker's clock
         self.refilled = since  # likewise
         self.rights: Rights = NOTHING  # see Entrance

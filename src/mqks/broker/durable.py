@@ -187,7 +187,8 @@ class Durable(Operations):
         # After a gap the new segment is not on disk yet, and its first batches must not say so of where it begins.
         self.core.synced = max(map(segments.end_of, segments.starts), default=0)
         self.journal.retention.wall = self.wall
-        self.journal.retention.holds = self._holds
+        self.journal.retention.charge = self.core.charge
+        self.journal.retention.keep(self._holds)
         self.core.mark()  # so that there is a segment, and what is wrong with the disk shows at once
         self.core.write_out()
         self.journal.checkpoint()
@@ -242,7 +243,7 @@ class Durable(Operations):
                 raise self.limits.reached("holds", str(MOST_HOLDS))
         expires = self.wall() + seconds
         self.core.record(b"%s hold %s %d %.3f\n" % (self.new_dtid(), name, position, expires))
-        holds[name] = Hold(position, expires)
+        self.journal.retention.keep({name: Hold(position, expires)})
 
     def checkpoint(self, number: int) -> Checkpoint:
         """The state of all queues, when all is written."""

@@ -27,6 +27,9 @@ Decided = Callable[[Rights | bytes], None]  # with the error_id, if it is refuse
 Drop = Callable[[], object]  # nobody waits for it any more: it will not be decided
 Ask = Callable[[str, str, Decided], Drop | None]  # a token, and where it comes from; None: it is decided already
 
+SHARE = 8  # the part of all memory that clients may have before they are authenticated,
+LEAST_SHARE = 2 << 20  # and at least so many bytes
+GRACE = 0.25  # seconds that each of them has, though others wait for its memory
 MOST_GRANTED = 4096  # events of one token that the core may take by itself
 TOLD_ONE_BY_ONE = 10  # clients of a token that are cut off; the others are counted
 LONGEST_GRANTED = 256  # bytes of such a name
@@ -50,6 +53,7 @@ class Entrance:
     def __init__(self, broker: Durable, *, insecure: bool = False) -> None:
         self._broker = broker
         broker.make_room = self._make_room
+        self._most_cost = max(broker.core.max_memory // SHARE, LEAST_SHARE)
         self._strangers = Strangers()
         self.insecure = insecure
         self.ask: Ask | None = None  # there is an auth file
@@ -82,6 +86,16 @@ class Entrance:
         self._strangers.add(client)
         if seconds := self._broker.limits.auth_timeout:
             self._broker.timers.set(_timer(client), seconds, partial(self._overdue, client))
+
+    def has_room(self) -> bool:
+        """May one more be accepted, as far as the memory of unauthenticated clients goes? For it the first to go is cut
+        off, unless that one has only just come: then the others wait to be accepted, as when many reconnect at once."""
+        if self._strangers.cost < self._most_cost:
+            return True
+        client = self._strangers.first_to_go()
+        if client is None or self._broker.timers.clock() - client.since < GRACE:
+            return False
+        return self._make_room(self._broker.limits.reached("max_memory"))
 
     def met(self, client: Client) -> None:
         """Its handshake is done: who it is may be asked still."""

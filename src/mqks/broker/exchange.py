@@ -13,7 +13,10 @@ from mqks.broker.queue import Queue
 from mqks.core.hub import Core
 
 # Bytes of memory; measured, and rounded up.
-EVENT_COST = 400  # for a subscription, beside its name
+EVENT_COST = 500  # for a subscription, beside its name
+NAME_COPIES = (
+    3  # of a queue and of its events: the name itself, in the text of an --update, in the journal's definition
+)
 PATTERN_COST = 600  # for a pattern, beside its values and its text
 VALUE_COST = 1500  # for each value; an empty object takes most
 LETTER_COST = 5  # for each character: one that is rare has all of a string take 4 bytes each; and the journal's text
@@ -23,6 +26,10 @@ LOOKING = 16  # the core's effort for each place in the tree of patterns that is
 
 def _cost(pattern: Pattern) -> int:
     return PATTERN_COST + VALUE_COST * pattern.size + LETTER_COST * len(jsons.dumps(pattern.content))
+
+
+def _event_cost(event: bytes) -> int:
+    return EVENT_COST + NAME_COPIES * len(event)
 
 
 def named(pattern: Pattern | None) -> set[bytes]:
@@ -43,10 +50,10 @@ class Exchange:
             return False
         for event in sorted(queue.events - events):
             self._core.events.unbind(event, queue)
-            self._core.charge(-EVENT_COST - len(event))
+            self._core.charge(-_event_cost(event))
         for event in sorted(events - queue.events):
             self._core.events.bind(event, queue)
-            self._core.charge(EVENT_COST + len(event))
+            self._core.charge(_event_cost(event))
         queue.events = events
         return True
 

@@ -6,7 +6,7 @@ journal a stream shows what is still in memory.
 
 Pieces count as memory, and all of them together may have so much of it. When another stream needs some, those whose
 clients do not read lose theirs, and read them again when their clients have room. A stream that finds none waits.
-What a stream keeps to know what is wanted counts too: with full memory none is begun that keeps much.
+A stream itself counts too, with what it keeps to know what is wanted.
 
 Who asks for what hardly occurs has much looked at for few replies. So streams take turns, a slice at a time, and a turn
 of the broker has room for so much of it, whatever the number of streams: the rest is looked at in the turns after it.
@@ -39,7 +39,6 @@ MOST_STREAMS = 16  # on one connection
 MOST_HELD = 32 << 20  # bytes of pieces, of all streams,
 SHARE = 8  # and not more than this part of all memory
 STREAM_COST = 1000  # bytes of memory, beside what it wants; measured, and rounded up
-LITTLE = 4096  # bytes that a stream may keep without asking for room: with full memory one may still read
 LOOK_AGAIN = 0.05  # seconds, for those who follow a log in memory
 
 
@@ -151,12 +150,11 @@ class Histories:
         if stream.raw:
             self._journal("--raw")
         stream.kept += STREAM_COST + len(stream.request_id)
-        if stream.kept > LITTLE:
-            self._broker.check_memory()
+        self._broker.check_reader(stream.client, stream.kept)
         in_memory = self._broker.journal is None
         stream.position = self._broker.core.line_near(stream.start) if in_memory else self._batch_with(stream.start)
         streams.append(stream)
-        self._broker.core.charge(stream.kept)
+        self._broker.for_readers.charge(stream.kept)
         self._broker.core.expect(stream.client, 1)
         self._go_on(stream)
 
@@ -300,7 +298,8 @@ class Histories:
 
     def _has_room(self, client: Client) -> bool:
         """If it has none, its streams go on when it has."""
-        client.reads_history = client.pending_size >= self._broker.core.high_water
+        core, pending = self._broker.core, client.pending_size
+        client.reads_history = pending >= core.high_water or (pending > 0 and core.used >= core.ceiling)
         return not client.reads_history
 
     def _may_read_ahead(self, stream: Stream) -> bool:
@@ -326,7 +325,7 @@ class Histories:
         for waiting in (self._followers, self._waiting, self._hungry):
             waiting.pop(stream, None)
         self._release(stream)
-        self._broker.core.charge(-stream.kept)
+        self._broker.for_readers.charge(-stream.kept)
 
     def _make_room(self) -> bool:
         """Is there memory for another piece? Those who do not read give theirs back for it, and read again later."""

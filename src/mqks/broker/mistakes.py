@@ -34,7 +34,7 @@ class Mistakes:
     _lines: int = 0  # in this second
     _bytes: int = 0
     _of_all: dict[str, Flood] = field(default_factory=dict)  # those of no connection in particular
-    _counted: dict[Client, None] = field(default_factory=dict)  # of whose mistakes some were not told
+    _counted: dict[Client, None] = field(default_factory=dict)  # whose mistakes of this second are known
 
     def made(self, client: Client, bad: BadRequest, **about: object) -> bytes:
         """The error_id for a request that cannot be done; `about` says which one it was."""
@@ -48,10 +48,9 @@ class Mistakes:
         own = client.floods.get(bad.reason)
         if not has_room and (own is None or own.second != self._second):
             return self._note(self._of_all, 1, client.peer, bad, about)
-        error_id = self._note(client.floods, LOGGED_ONE_BY_ONE if has_room else 0, client.peer, bad, about)
-        if client.floods[bad.reason].unlogged:
-            self._counted[client] = None
-        return error_id
+        self._counted[client] = None
+        self._tell_later()
+        return self._note(client.floods, LOGGED_ONE_BY_ONE if has_room else 0, client.peer, bad, about)
 
     def made_of_line(self, client: Client, bad: BadRequest, line: bytes) -> bytes:
         if client.stranger or _looks_like_auth(line):
@@ -80,18 +79,22 @@ class Mistakes:
         if goes_on or self._counted:
             self.timers.set("mistakes", 1.0, self.tell)
 
+    def _tell_later(self) -> None:
+        if not self.timers.is_set("mistakes"):
+            self.timers.set("mistakes", 1.0, self.tell)
+
     def tell_rest(self) -> None:
         """The broker stops: what was counted in this second too. Of its own a client is told of when it goes."""
         rest, self._of_all = self._of_all, {}
         self._end_all(rest, None)
 
     def _tell_of(self, floods: dict[str, Flood], peer: str | None) -> bool:
-        """Answers whether there is something to be told later."""
+        """Forget what is over; answers whether there is something left."""
         over = {reason: flood for reason, flood in floods.items() if flood.second != self._second}
         for reason in over:
             del floods[reason]
         self._end_all(over, peer)
-        return any(flood.unlogged for flood in floods.values())
+        return bool(floods)
 
     @staticmethod
     def _end_all(floods: dict[str, Flood], peer: str | None) -> None:
@@ -115,8 +118,7 @@ class Mistakes:
             flood = floods[bad.reason] = Flood(self._second)
         if flood.logged >= most:
             flood.unlogged += 1
-            if not self.timers.is_set("mistakes"):
-                self.timers.set("mistakes", 1.0, self.tell)
+            self._tell_later()
             return flood.error_id
         flood.logged += 1
         flood.error_id = self.new_dtid()

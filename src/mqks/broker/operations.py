@@ -10,16 +10,17 @@ from collections.abc import Callable
 
 from mqks.broker import jsons
 from mqks.broker.bridge import MQKS, SEVX
-from mqks.broker.client import Client, origin
+from mqks.broker.client import CONNECTION_COST, Client, origin
 from mqks.broker.consumer_ids import ConsumerIds
 from mqks.broker.errors import BadRequest, show
-from mqks.broker.exchange import Exchange, named
+from mqks.broker.exchange import NAME_COPIES, Exchange, named
 from mqks.broker.limits import Limits
 from mqks.broker.mistakes import Mistakes
 from mqks.broker.overflow import Bounds, Overflow
 from mqks.broker.pace import Pace
 from mqks.broker.patterns import Pattern
 from mqks.broker.queue import Queue
+from mqks.broker.reserve import Reserve
 from mqks.broker.slices import NEXT_TURN, Job, Slices
 from mqks.broker.timers import Timers
 from mqks.broker.words import PREFETCH, UPDATED, Words
@@ -31,9 +32,8 @@ from mqks.logs import Entry
 log = logging.getLogger(__name__)
 
 # Bytes of memory, beside the names; measured, and rounded up.
-QUEUE_COST = 800
+QUEUE_COST = 1000
 CONSUMER_COST = 600
-LITTLE = 1000  # for a consumer that may come though memory is full: somebody has to take what is there
 
 LONGEST_DEFINITION = 1 << 20  # bytes of a queue's name, events and pattern, or as many as a line may have
 PURGED_AT_ONCE = 1 << 14  # messages, before others have their turn
@@ -59,8 +59,12 @@ def everyone(_: Consumer) -> bool:
     return True
 
 
-def _cost(consumer_id: bytes) -> int:
-    """Of a consumer. The core has its id twice, once as the beginning of replies."""
+def _queue_cost(name: bytes) -> int:
+    return QUEUE_COST + NAME_COPIES * len(name)
+
+
+def _consumer_cost(consumer_id: bytes) -> int:
+    """The core has the id twice, once as the beginning of replies."""
     return CONSUMER_COST + 2 * len(consumer_id)
 
 
@@ -71,7 +75,7 @@ class Operations:
         self.core = core
         self.limits = limits
         self.exchange = Exchange(core)
-        self.timers = Timers(clock)
+        self.timers = Timers(clock, core.charge)
         self.slices = Slices(self.timers)
         self.asking: Client | None = None  # whose request is being handled
         self._to_tell: dict[tuple[Queue, int], dict[Consumer, None]] = {}  # by queue and dialect: of what has changed
@@ -88,12 +92,15 @@ class Operations:
         self.connections = 0  # clients, without those from inside
         self._origins: Counter[str] = Counter()  # how many of them come from where
         self._stated: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}  # one of each, which consumers share
+        self._for_connections = Reserve(core)
+        self.for_readers = Reserve(core)  # consumers and histories
         self.started = clock()
 
     # ── clients, and others who listen ──
 
     def welcome(self, client: Client) -> None:
         self.clients[client] = None
+        self._for_connections.charge(client.cost)
         self.pace.welcome(client)
         if not client.inside:
             self.connections += 1
@@ -101,6 +108,7 @@ class Operations:
 
     def farewell(self, client: Client) -> None:
         del self.clients[client]
+        self._for_connections.charge(-client.cost)
         self.pace.forget(client)
         if not client.inside:
             self.connections -= 1
@@ -109,12 +117,15 @@ class Operations:
             if not self._origins[where]:
                 del self._origins[where]
 
-    def crowded(self, peer: str) -> BadRequest | None:
-        """Why one more client cannot be served, if it cannot."""
+    def crowded(self, peer: str, cost: int = CONNECTION_COST) -> BadRequest | None:
+        """Why one more client, which takes so many bytes of memory, cannot be served, if it cannot."""
         if self._origins[origin(peer)] >= self.limits.max_connections_per_address:
             return self.limits.reached("max_connections_per_address")
         if self.connections >= self.limits.max_connections:
             bad = self.limits.reached("max_connections")
+            return None if self.make_room(bad) else bad
+        if not self._for_connections.has_room(cost):
+            bad = self.limits.reached("max_memory")
             return None if self.make_room(bad) else bad
         return None
 
@@ -141,6 +152,11 @@ class Operations:
     def check_memory(self) -> None:
         """Likewise, of what is never written down."""
         if self.core.full:
+            raise self.limits.reached("max_memory")
+
+    def check_reader(self, client: Client, cost: int) -> None:
+        """May this client have one more consumer, or history, that takes so many bytes of memory?"""
+        if not client.inside and not self.for_readers.has_room(cost):
             raise self.limits.reached("max_memory")
 
     def check_writing(self) -> None:
@@ -201,7 +217,7 @@ class Operations:
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = Queue(name, self.timers.clock())
-            self.core.charge(QUEUE_COST + len(name))
+            self.core.charge(_queue_cost(name))
         return queue
 
     def delete_queue(self, queue: Queue) -> None:
@@ -215,7 +231,7 @@ class Operations:
         self.exchange.set_pattern(queue, None)
         self.forget(queue)
         del self.queues[queue.name]
-        self.core.charge(-QUEUE_COST - len(queue.name))
+        self.core.charge(-_queue_cost(queue.name))
 
     def purge(self, queue: Queue, most: int) -> int:
         """Settle what is ready in the queue, at most so many messages, as if they had been acked; answers how many that
@@ -284,8 +300,7 @@ class Operations:
         if consumer is None:
             if len(client.consumers or ()) >= self.limits.max_consumers and not client.inside:
                 raise self.limits.reached("max_consumers")
-            if _cost(consumer_id) > LITTLE:
-                self.check_memory()
+            self.check_reader(client, _consumer_cost(consumer_id))
         elif consumer.queue is not self.queues.get(name):
             raise BadRequest("this consumer id has another queue")
         return self.queue(name)
@@ -300,7 +315,7 @@ class Operations:
                 self.notice_closes()
             consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
             self.consumer_ids.add(consumer)
-            self.core.charge(_cost(consumer_id))
+            self.for_readers.charge(_consumer_cost(consumer_id))
         else:
             self.core.change(consumer, dialect, manual_ack, prefetch)
         stated = tuple(flag for flag in UPDATED if flag in words.flags)
@@ -330,7 +345,7 @@ class Operations:
 
     def _forget_consumer(self, consumer: Consumer) -> None:
         self.consumer_ids.remove(consumer)
-        self.core.charge(-_cost(consumer.id))
+        self.for_readers.charge(-_consumer_cost(consumer.id))
 
     def leave_all(self, client: Client, *, disconnected: bool) -> Job:
         """All consumers of a client leave."""

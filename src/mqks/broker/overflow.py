@@ -44,6 +44,8 @@ class Bounds:
 
     def changed(self, flags: Mapping[bytes, Any]) -> Bounds:
         """With what these flags say, of those that a request has."""
+        if flags.keys().isdisjoint((LENGTH, BYTES, OVERFLOW)):
+            return self  # most queues share one
         return Bounds(
             flags.get(LENGTH, self.max_length),
             flags.get(BYTES, self.max_bytes),
@@ -70,6 +72,9 @@ class Bounds:
         return cls(int(flags.get(LENGTH, 0)), int(flags.get(BYTES, 0)), flags.get(OVERFLOW, b""))
 
 
+NO_BOUNDS = Bounds()
+
+
 def stated(words: Words) -> bool:
     """Does a request say something about limits?"""
     return not words.flags.keys().isdisjoint((LENGTH, BYTES, OVERFLOW))
@@ -79,7 +84,7 @@ def permit_bounds(rights: Rights, name: bytes, queue: Queue | None, words: Words
     """The limits that the queue has from now on. They hold for all who use it, and one that is full stops those who
     publish: to change them is to manage it, also when it is made by that. To state what holds already is free: who
     consumes says it again at each start."""
-    had = Bounds() if queue is None else queue.bounds
+    had = NO_BOUNDS if queue is None else queue.bounds
     bounds = had.changed(words.flags)
     if bounds != had:
         permit(rights.may_manage(name), "manage", name)

@@ -1,4 +1,4 @@
-"""Clients that are too quick or too slow: `--max-rate` and `--line-timeout`.
+"""Clients that are too quick or too slow: `--max-rate`, `--line-timeout`, and replies unread while memory is full.
 
 Who makes more requests than it may is not heard for a while, and not refused: an error would lose publishes that ask
 for no confirmation. Who begins a line and does not end it keeps the broker waiting, and is to be cut off. Only what
@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 LEAST_WAIT = 0.2  # seconds: to wake up for each single line would cost more than the line
 UNLIMITED = (1 << 63) - 1  # lines
+STALLED = 10.0  # seconds without reading after which a client is cut off, while there is no memory for deliveries
 CALM = 10.0  # seconds after which it is worth a word again that a client is slowed down
 
 
@@ -29,6 +30,7 @@ class Pace:
         self._timers = timers
         self._slowed: dict[Client, float] = {}  # when that was last
         self._begun: dict[Client, tuple[int, float]] = {}  # how many lines came before, and since when
+        self._unread: dict[Client, tuple[int, float]] = {}  # how many bytes were sent before, and since when
 
     # ── too quick ──
 
@@ -57,6 +59,7 @@ class Pace:
         """The client goes."""
         self._slowed.pop(client, None)
         self._begun.pop(client, None)
+        self._unread.pop(client, None)
         self._timers.cancel((client, "pace"))
 
     def _go_on(self, client: Client) -> None:
@@ -94,3 +97,15 @@ class Pace:
         self._begun = begun
         most = self._limits.line_timeout
         return [client for client, (_, since) in begun.items() if now - since >= most and not client.inside]
+
+    def stalled(self, clients: Iterable[Client]) -> list[Client]:
+        """Those of all clients that have read nothing of what waits for them for too long, while that takes all memory
+        for deliveries: else they would keep it from those who read. To be asked about once a second or so."""
+        now = self._timers.clock()
+        unread = {}
+        for client in clients if self._core.used >= self._core.ceiling else ():
+            if client.pending_size and not client.inside:
+                before, since = self._unread.get(client, (client.sent, now))
+                unread[client] = client.sent, since if before == client.sent else now
+        self._unread = unread
+        return [client for client, (_, since) in unread.items() if now - since >= STALLED]

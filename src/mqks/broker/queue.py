@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from mqks.broker import jsons
-from mqks.broker.overflow import Bounds
+from mqks.broker.overflow import NO_BOUNDS, Bounds
 from mqks.broker.patterns import Pattern
 from mqks.broker.words import PREFETCH, UNUSED, rounded
 from mqks.core.parts import Consumer
@@ -28,7 +28,7 @@ class Queue(CoreQueue):
         self.events = set()
         self.pattern: Pattern | None = None
         self.unused = None
-        self.bounds = Bounds()
+        self.bounds = NO_BOUNDS
         self.unused_is_sticky = False  # set by `delete_queue --when-unused`: a consume does not change it
 
     @property

@@ -12,6 +12,7 @@ class Strangers:
     def __init__(self) -> None:
         self._there: dict[str, dict[Client, None]] = {}  # by address, in the order in which they came
         self._crowds: list[dict[str, None]] = [{}]  # at n the addresses that have n; at 0 none, at the end some
+        self.cost = 0  # bytes of memory that they have together
 
     def add(self, client: Client) -> None:
         address = origin(client.peer)
@@ -19,6 +20,7 @@ class Strangers:
         if client not in there:
             self._leave(address, len(there))
             there[client] = None
+            self.cost += client.cost
             self._join(address, len(there))
 
     def discard(self, client: Client) -> None:
@@ -27,6 +29,7 @@ class Strangers:
         if client in there:
             self._leave(address, len(there))
             del there[client]
+            self.cost -= client.cost
             self._join(address, len(there))
 
     def first_to_go(self) -> Client | None:

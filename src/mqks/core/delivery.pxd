@@ -16,12 +16,14 @@ cdef class Deliverer(Settler):
     cdef readonly uint64_t rooms        # how often there was one
     cdef bint can_resume                # one whose bytes wait has read its replies
     cdef readonly bint stalled          # the disk did not take all of the last turn: nothing is delivered until it does
+    cdef dict unserved                  # queues that found no memory for deliveries, as keys
     cdef dict waiting                   # start of a segment that is being read from disk → queues that wait for it
 
     cdef void begin_turn(self) noexcept
     cdef bint begin_round(self) except -1
     cdef Queue serve_next(self)
     cdef int serve(self, Queue q) except -1
+    cdef int serve_again(self) except -1
     cdef bint at_hand(self, Queue q) except -1
     cdef int tell_due(self, Connection c) except -1
     cdef int ease(self) except -1

@@ -37,6 +37,7 @@ cdef class Deliverer(Settler):
     def __cinit__(self):
         self.serving = []
         self.waiting = {}
+        self.unserved = {}
         self.roomy = []
 
     def deliver(self):
@@ -58,6 +59,8 @@ cdef class Deliverer(Settler):
             self.ease()
         if self.stalled:
             return False
+        if self.unserved and self.memory.used < self.ceiling:
+            self.serve_again()
         if self.served == PyList_GET_SIZE(self.serving):
             self.serving = self.dirty_queues
             self.served = 0
@@ -102,6 +105,9 @@ cdef class Deliverer(Settler):
                             if left <= 0:
                                 soil(self, q)
                             break
+                if self.memory.used >= self.ceiling:
+                    self.unserved[q] = None
+                    break
                 if self.tail.journaled and not next_in_reach(self, q) and not self.at_hand(q):
                     break
                 if q.returned.count:
@@ -121,6 +127,15 @@ cdef class Deliverer(Settler):
             soil(self, q)
             raise
         self.effort += all_left - left
+        return 0
+
+    cdef int serve_again(self) except -1:
+        """There is memory for deliveries again."""
+        cdef dict unserved = self.unserved
+        cdef Queue q
+        self.unserved = {}
+        for q in unserved:
+            soil(self, q)
         return 0
 
     cdef bint at_hand(self, Queue q) except -1:

@@ -37,7 +37,7 @@ The journal itself has three, which are called in every turn:
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport UINT64_MAX, uint64_t
+from libc.stdint cimport SIZE_MAX, UINT64_MAX, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from mqks.core cimport buffer
@@ -235,7 +235,7 @@ cdef class Core(Bounder):
         buffer.append(&c.partial, &self.memory, p, min(size, room))
         if c.partial.tail > most + (c.partial.data[c.partial.tail - 1] == 13):
             flaw = TOO_LONG
-        elif c.partial.tail > SHORT and self.memory.used >= self.max_memory:
+        elif c.partial.tail > affordable(self):
             flaw = NO_MEMORY
         if flaw:
             line = c.partial.data[:c.partial.tail]
@@ -259,6 +259,8 @@ cdef class Core(Bounder):
         spend(self, c)
         if size > longest(self, c):
             flaw = TOO_LONG
+        elif size > SHORT and self.memory.used >= self.ceiling:
+            flaw = NO_MEMORY            # its reply may be as long
         elif not clean and (memchr(p, 9, size) != NULL or memchr(p, 0, size) != NULL):
             flaw = CONTROL
         elif not c.stranger and (clean or memchr(p, 13, size) == NULL):
@@ -366,6 +368,13 @@ cdef inline int spend(Core core, Connection c) except -1:
     if c.budget < 0:
         core.handler.spent(c)
     return 0
+
+
+cdef inline size_t affordable(Core core) noexcept:
+    """Bytes of an unfinished line that there is memory for."""
+    if core.memory.used < core.max_memory:
+        return SIZE_MAX
+    return SHORT if core.memory.used < core.ceiling else buffer.SMALL
 
 
 cdef inline size_t longest(Core core, Connection c) noexcept:

@@ -27,7 +27,7 @@ from mqks.core.item cimport MANY_RETRIES, POSITION_BITS, item_of, position_of, r
 from mqks.core.memory cimport give_back
 from mqks.core.parts cimport Connection, Consumer, Queue
 from mqks.core.routing cimport may_take, pop_ready, put
-from mqks.core.settling cimport holders
+from mqks.core.settling cimport count_retries, holders
 from mqks.core.tail cimport HEADER, SEGMENT, Segment, let_go
 from mqks.core.text cimport is_publish, number
 from mqks.core.unsettled cimport NONE
@@ -413,5 +413,5 @@ cdef int put_back(
         low += 1
     if retries >= MANY_RETRIES:
         retries = MANY_RETRIES
-        q.retries[position] = MANY_RETRIES
+        count_retries(core, q, position, MANY_RETRIES)
     return heap.heap_push(&q.returned, &core.memory, item_of(position, retries), sequence)

@@ -1,7 +1,8 @@
 """Where the core's memory comes from: counted, and given back to the system when freed.
 
 Large blocks are pages of their own (mmap), so that a drained backlog really leaves the process. Everything
-else is malloc. The size decides, so whoever frees a block must say the size with which it was taken.
+else is malloc, whose own bytes are counted too. The size decides, so whoever frees a block must say the size with which it was
+taken.
 """
 
 from libc.stdlib cimport free, malloc
@@ -15,6 +16,7 @@ cdef extern from "sys/mman.h" nogil:
 
 cdef enum:
     OWN_PAGES = 64 * 1024       # blocks of this size and above are mapped
+    MALLOC_COST = 16            # bytes that malloc adds to a block: its header, and rounding
 
 cdef struct Memory:
     size_t used
@@ -30,6 +32,7 @@ cdef inline void* take(Memory* memory, size_t size) except NULL:
         block = malloc(size)
         if block == NULL:
             raise MemoryError(f"the system refused {size} bytes")
+        memory.used += MALLOC_COST
     memory.used += size
     return block
 
@@ -41,6 +44,7 @@ cdef inline void give_back(Memory* memory, void* block, size_t size) noexcept:
     if size >= OWN_PAGES:
         munmap(block, size)
     else:
+        memory.used -= MALLOC_COST
         free(block)
 
 

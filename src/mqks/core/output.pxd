@@ -10,6 +10,8 @@ from mqks.core.parts cimport Connection, Consumer, waiting
 cdef enum:
     LARGE = 512 * 1024          # an out-buffer of a busy connection; some are kept at rest
     MANY = 64 * 1024            # bytes of replies that a client need not have read to be heard, though memory is full
+    MARGIN = 16 * 1024 * 1024   # bytes above max_memory for what is on its way to clients: see Output.ceiling
+    HELD_COST = 120             # bytes of a Held, and of its place in the list
 
 
 @cython.final
@@ -25,7 +27,8 @@ cdef class Output:
     cdef Memory memory
     cdef object handler
     cdef readonly size_t max_line
-    cdef readonly size_t max_memory
+    cdef readonly size_t max_memory     # from here on nothing is taken that needs memory
+    cdef readonly size_t ceiling        # and from here on nothing is delivered, and only short requests of those who read are heard
     cdef readonly size_t high_water
     cdef readonly uint64_t bytes_in     # taken from all clients, also from those that are gone
     cdef readonly uint64_t bytes_out    # given to them
@@ -56,9 +59,13 @@ cdef class Output:
 
 cdef inline bint choked(Output core, Connection c) noexcept:
     """Has this client let so many replies pile up, beyond what deliveries alone may, that it should not be heard?"""
+    cdef size_t most
     if waiting(c) > 2 * core.high_water + core.max_line:
         return True
-    if waiting(c) <= MANY or c.replies <= MANY or core.memory.used < core.max_memory:
+    if core.memory.used < core.max_memory:
+        return False
+    most = MANY if core.memory.used < core.ceiling else 0
+    if c.held_bytes <= MANY and (waiting(c) <= most or c.replies <= most):
         return False
     core.squeezed = True
     return True

@@ -31,6 +31,7 @@ cdef class Output:
         self.handler = handler
         self.max_line = max_line
         self.max_memory = max_memory
+        self.ceiling = max_memory + MARGIN
         self.high_water = high_water
         self.most_spares = min(<size_t>SPARES, max_memory // (16 * LARGE))
         self.dirty_connections = []
@@ -109,8 +110,10 @@ cdef class Output:
             last.connection = c
             last.write = self.writes
             self.held.append(last)
+            self.memory.used += HELD_COST
             c.held += 1
         last.size += size + 5
+        c.held_bytes += size + 5
         if consumer is not None:
             last.consumer = consumer
             consumer.unconfirmed = True
@@ -154,12 +157,14 @@ cdef class Output:
                 break
             done += 1
             next.connection.held -= 1
+            next.connection.held_bytes -= next.size
             self.write(next.connection, self.held_text.data + self.held_text.head, next.size)
             self.held_text.head += next.size
             if next.consumer is not None:
                 next.consumer.unconfirmed = False
                 consumers.append(next.consumer)
         del self.held[:done]
+        self.memory.used -= done * HELD_COST
         if self.held_text.head == self.held_text.tail:
             buffer.release(&self.held_text, &self.memory)
         return consumers
@@ -172,9 +177,11 @@ cdef class Output:
         cdef Held next
         for next in self.held:
             next.connection.held -= 1
+            next.connection.held_bytes -= next.size
             text = PyBytes_FromStringAndSize(self.held_text.data + self.held_text.head, next.size)
             self.held_text.head += next.size
             dropped[next.connection] = dropped.get(next.connection, 0) + text.count(b"\n")
+        self.memory.used -= PyList_GET_SIZE(self.held) * HELD_COST
         self.held = []
         buffer.release(&self.held_text, &self.memory)
         return dropped

@@ -41,6 +41,7 @@ cdef class Connection:
     cdef public bint early_only         # all its requests are in the early spec, which has no --update: it gets none
     cdef readonly bint gone
     cdef readonly int held              # answers to it that wait for the disk: replies in groups, histories
+    cdef size_t held_bytes              # of these replies
     cdef bint dirty                     # stands in Output.dirty_connections
     cdef int interest                   # what the poller waits for on fd
     cdef readonly bint peer_closed      # its peer has closed, at least for sending: its consumers get no more messages

@@ -6,7 +6,6 @@ cdef enum:
     HEADER = 5                  # bytes before those of a record: its kind, its version, its size
     RECORD = 16 * 1024          # most bytes that TLS seals as one: nobody can open a part of them
     LONGEST = RECORD + 2048     # so long they are sealed, at most
-    OVERHEAD = 40 * 1024        # bytes that a connection has for TLS, roughly: OpenSSL does not say, and it is to count
 
 
 cdef class Sealed:
@@ -16,7 +15,6 @@ cdef class Sealed:
     cdef size_t lacking         # bytes of the record that have not
     cdef bint whole             # it has come
     cdef bint established       # the handshake is done
-    cdef bint counted           # its OVERHEAD is in the memory that is used
     cdef bint ended             # the client has said that it sends no more
     cdef bint silent            # we have said so
     cdef bint words             # TLS itself has something to say, which goes after the record

@@ -23,8 +23,12 @@ cdef class Settler(Router):
     cdef bint settle_next(self, Queue q) except -1
 
 
+cdef enum:
+    RETRIES_COST = 200          # bytes of an entry of Queue.retries
+
 cdef object retry_of(Queue q, uint64_t item)
 cdef list holders(Queue q)
+cdef int count_retries(Settler core, Queue q, uint64_t position, uint64_t count) except -1
 cdef int free_if_gone(Settler core, Consumer c) except -1
 
 
@@ -57,8 +61,8 @@ cdef inline int settle_when_sent(Consumer c) except -1:
 
 cdef inline int let_item_go(Settler core, Queue q, uint64_t item) except -1:
     """One delivery from this queue is done with, wherever it stood."""
-    if retries_of(item) == MANY_RETRIES:
-        q.retries.pop(position_of(item), None)
+    if retries_of(item) == MANY_RETRIES and q.retries.pop(position_of(item), None) is not None:
+        core.memory.used -= RETRIES_COST
     if q.limited:
         core.goes(q, position_of(item))
     let_go(core.tail, position_of(item))

@@ -164,6 +164,8 @@ cdef class Settler(Router):
             let_go(self.tail, position_of(heap.heap_pop(&q.returned, &self.memory).item))
         fifo.clear(&q.ready, &self.memory)
         buffer.release(&q.progress, &self.memory)
+        self.memory.used -= len(q.retries) * RETRIES_COST
+        q.retries = {}
         left = list(q.consumers)
         q.consumers = Consumers()
         q.returning = q.successors = None
@@ -396,12 +398,20 @@ cdef uint64_t retried(Settler core, Queue q, uint64_t item) except? 9:
         item = item_of(position, count)
     else:
         count = q.retries.get(position, count) + 1
-        q.retries[position] = count
+        count_retries(core, q, position, count)
         item = item_of(position, MANY_RETRIES)
     q.retried += 1
     q.retrying = max(q.retrying, count)
     note(core, q, item)
     return item
+
+
+cdef int count_retries(Settler core, Queue q, uint64_t position, uint64_t count) except -1:
+    """Note a count that does not fit beside the position."""
+    if position not in q.retries:
+        core.memory.used += RETRIES_COST
+    q.retries[position] = count
+    return 0
 
 
 cdef object retry_of(Queue q, uint64_t item):

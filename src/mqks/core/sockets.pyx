@@ -26,7 +26,7 @@ from mqks.core.hub cimport Core
 from mqks.core.keeping cimport write_out
 from mqks.core.output cimport unheard
 from mqks.core.parts cimport Connection, Queue, last_served, waiting
-from mqks.core.sealing cimport OVERHEAD, Sealed, has_ended, has_more, speaks
+from mqks.core.sealing cimport Sealed, has_ended, has_more, speaks
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data_t:
@@ -72,7 +72,7 @@ cdef extern from *:
 cdef enum:
     FOREIGN = 1                 # marks the descriptors of the loop above; connections are pointers, which are even
     CHUNK = 128 * 1024          # read at a time
-    LITTLE = 4096               # read of a stranger at a time: so little can wait while it is decided who it is
+    LITTLE = 4096               # read of a stranger at a time, or above the ceiling of memory: so little can wait
     SHARE = 64                  # requests of one connection before the others have their turn,
     EFFORT = 131072             # or messages to queues, some 15 ms: with less, each send to many consumers would be a small one
     MOST_UNREAD = 64            # chunks of input thrown away when the broker stops
@@ -179,10 +179,7 @@ cdef class Poller:
         epoll_ctl(self.closes, EPOLL_CTL_DEL, c.fd, NULL)
         close_fd(c.fd)
         c.fd = -1
-        if c.tls is not None:
-            if (<Sealed>c.tls).counted:
-                self.core.memory.used -= OVERHEAD
-            c.tls = None
+        c.tls = None
         self.departed.append(c)
         self.closings += 1
         self.closed(c)
@@ -191,13 +188,6 @@ cdef class Poller:
         if c.tls is not None:
             (<Sealed>c.tls).end(c)
         return 0
-
-    cdef void count_tls(self, Connection c, Sealed sealed) noexcept:
-        """The memory of TLS counts from the first record that one who is known sends or gets. That of a stranger does not: there
-        are only so many of them, and they would use up what those may have who are known."""
-        if not (c.stranger or sealed.counted):
-            sealed.counted = True
-            self.core.memory.used += OVERHEAD
 
     def watch(self, int fd, uint32_t events, bint change):
         """Report these events of a descriptor that is not a connection's."""
@@ -382,7 +372,7 @@ cdef class Poller:
             self.core.hold_back(c)
             return self.want(c, c.interest & ~EPOLLIN)
         c.trickle = False
-        size = recv(c.fd, self.chunk, LITTLE if c.stranger else CHUNK, MSG_DONTWAIT)
+        size = recv(c.fd, self.chunk, LITTLE if c.stranger or self.core.memory.used >= self.core.ceiling else CHUNK, MSG_DONTWAIT)
         if size > 0:
             self.hear(c, size)
         elif size == 0:
@@ -425,7 +415,6 @@ cdef class Poller:
             if not sealed.whole:
                 break
             plain = sealed.open()
-            self.count_tls(c, sealed)
             if plain:
                 self.core.take_bytes(c, PyBytes_AS_STRING(plain), PyBytes_GET_SIZE(plain))
                 if c.fd < 0:
@@ -485,7 +474,6 @@ cdef class Poller:
             if c.tls is None:
                 size = send(c.fd, c.out.data + c.out.head, waiting(c), MSG_DONTWAIT | MSG_NOSIGNAL)
             else:
-                self.count_tls(c, <Sealed>c.tls)
                 try:
                     size = (<Sealed>c.tls).move(c)
                 except Exception as error:

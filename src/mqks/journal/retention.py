@@ -7,12 +7,14 @@ message keeps one segment.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mqks.core.hub import Core
 from mqks.journal.format import FIRST_LINE_ROOM, parse_segment_line, time_of
 from mqks.journal.segments import Segments
+
+HOLD_COST = 500  # bytes of memory, beside its name; measured, and rounded up
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Retention:
         self._most_bytes = most_bytes
         self._most_age = most_age
         self.wall = wall
+        self.charge: Callable[[int], object] = lambda _: None
         self.holds: dict[bytes, Hold] = {}
         self.needed_from = 0  # the position from which on a start would read
         self.unheld: set[int] = set()  # starts of segments below it in which no queue holds a message
@@ -42,8 +45,15 @@ class Retention:
     def held_from(self) -> int | None:
         """The lowest position that a hold covers; expired holds are forgotten."""
         now = self.wall()
-        self.holds = {name: hold for name, hold in self.holds.items() if hold.expires > now}
+        for name in [name for name, hold in self.holds.items() if hold.expires <= now]:
+            del self.holds[name]
+            self.charge(-HOLD_COST - len(name))
         return min((hold.position for hold in self.holds.values()), default=None)
+
+    def keep(self, holds: Mapping[bytes, Hold]) -> None:
+        """These are new, or replace those of the same name."""
+        self.charge(sum(HOLD_COST + len(name) for name in holds if name not in self.holds))
+        self.holds.update(holds)
 
     def unheld_below(self, core: Core, position: int) -> set[int]:
         """Starts of the segments that end here or before, in which no queue holds a message now."""

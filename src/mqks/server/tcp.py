@@ -10,7 +10,7 @@ from functools import partial
 
 from mqks.broker import Broker
 from mqks.broker.access import EVERYTHING, Rights
-from mqks.broker.client import Client
+from mqks.broker.client import CONNECTION_COST, TLS_COST, Client
 from mqks.broker.entrance import stay
 from mqks.broker.errors import BadRequest
 from mqks.broker.operations import do_nothing
@@ -34,6 +34,7 @@ SOCKET_OPTIONS = (
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 ACCEPTS_AT_ONCE = 64  # before the others get their turn
 RETRY_ACCEPT = 1.0  # seconds, when the process has no file descriptor left
+RETRY_GREETING = 0.05  # seconds, when those who are not authenticated have all the memory that they may have
 HOUSEKEEPING = 0.1  # seconds between looks at those paused for memory
 TRICKLE = 10  # every so many looks they are read once, whatever the memory
 OVERDUE = 10  # every so many looks those are cut off who keep the broker waiting
@@ -127,6 +128,9 @@ class TcpServer:
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
+            if not self._broker.entrance.has_room():
+                self._accept_later(listener, RETRY_GREETING)
+                return
             try:
                 connection, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -142,22 +146,26 @@ class TcpServer:
         else:
             said = "cannot accept more connections for now: {reason}; raise `ulimit -n`"
             log.error(Entry(said, reason=error.strerror))
+        self._accept_later(listener, RETRY_ACCEPT)
+
+    def _accept_later(self, listener: socket.socket, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
-        loop.call_later(RETRY_ACCEPT, self._accept_again, listener)
+        loop.call_later(seconds, self._accept_again, listener)
 
     def _accept_again(self, listener: socket.socket) -> None:
         if listener.fileno() >= 0:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _welcome(self, connection: socket.socket, peer: str) -> None:
-        if (bad := self._broker.entrance.barred(peer) or self._broker.crowded(peer)) is not None:
+        cost = CONNECTION_COST + (TLS_COST if self._tls else 0)
+        if (bad := self._broker.entrance.barred(peer) or self._broker.crowded(peer, cost)) is not None:
             self._refuse(connection, peer, bad)
             return
         with contextlib.suppress(OSError):  # it may be gone already: reading will tell
             for level, option, value in SOCKET_OPTIONS:
                 connection.setsockopt(level, option, value)
-        client = self._broker.connect(peer, connection.fileno())
+        client = self._broker.connect(peer, connection.fileno(), cost=cost)
         try:
             self._poller.add(client, self._wrap(client))
         except OSError as error:

@@ -24,6 +24,7 @@ from mqks.web.answers import Json
 from mqks.web.gate import LONGEST_TOKEN, Caller, Gate, forbidden
 from mqks.web.inside import Ended, Inside, Refused
 from mqks.web.live import EventStream, Live
+from mqks.web.memory import MEMORY_FULL
 from mqks.web.messages import KEPT, Parts, parts, show
 from mqks.web.metrics import Metrics
 from mqks.web.sessions import LASTS, Session
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 
 JOURNAL_FAILED = "the journal has failed"
 DISK_FULL = "the disk takes no more"
-MEMORY_FULL = "--max-memory is reached: consume or delete some queue"
 STOPPED = "the broker stopped before it answered. It may have been done: look before you ask again"
 TOO_LATE = "no answer in time: the disk is slow, or the memory full. It may still be done: look before you ask again"
 RIGHTS = ("publish", "queues", "events", "manage", "history", "eval", "admin")

@@ -19,6 +19,7 @@ from mqks.web.api import Api
 from mqks.web.asking import Accept, Choice, Count, Key, Masks, Position, Text, arguments, json_body
 from mqks.web.gate import KNOWN, OPEN, Gate, Needs
 from mqks.web.guard import peer
+from mqks.web.memory import HttpMemory
 from mqks.web.openapi import Operation, document
 from mqks.web.rows import SORTS
 
@@ -130,13 +131,13 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-def application(api: Api, gate: Gate, *, max_body: int) -> ASGIApp:
+def application(api: Api, gate: Gate, memory: HttpMemory, *, max_body: int) -> ASGIApp:
     paths: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = operation
     app = Starlette(
         routes=[
-            *(Route(path, _endpoint(api, gate, by, max_body), methods=list(by)) for path, by in paths.items()),
+            *(Route(path, _endpoint(api, gate, memory, by, max_body), methods=list(by)) for path, by in paths.items()),
             Route("/openapi.json", _openapi(gate)),
             *_page(gate),
         ],
@@ -160,17 +161,20 @@ def _as_sent(app: ASGIApp) -> ASGIApp:
     return asked
 
 
-def _endpoint(api: Api, gate: Gate, by_method: dict[str, Operation], max_body: int) -> Endpoint:
+def _endpoint(api: Api, gate: Gate, memory: HttpMemory, by_method: dict[str, Operation], max_body: int) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         operation = by_method["GET" if request.method == "HEAD" else request.method]
         caller = await gate.admit(request, operation.needs)
         given = arguments(request, operation.parameters)
-        if operation.body is not None:
-            most = STRANGERS_BODY if operation.needs is None else max_body
-            given["body"] = await json_body(request, most)
-            caller = gate.admit_again(caller, operation.needs)  # a body may take its time, and a token go meanwhile
-        answer = await operation.does(api, caller, **given)
-        return answer if isinstance(answer, Response) else Json(answer)
+        with memory.body() as take:
+            if operation.body is not None:
+                most = STRANGERS_BODY if operation.needs is None else max_body
+                given["body"] = await json_body(request, most, take)
+                caller = gate.admit_again(caller, operation.needs)  # a body may take its time, and a token go meanwhile
+            answer = await operation.does(api, caller, **given)
+        response = answer if isinstance(answer, Response) else Json(answer)
+        memory.check_answer(len(response.body))
+        return response
 
     return endpoint
 

@@ -5,6 +5,7 @@ A parameter that is not known or not right is answered with what would be: nothi
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -158,12 +159,14 @@ def _given(request: Request, parameter: Parameter) -> list[str]:
     return (request.headers if parameter.place == "header" else request.query_params).getlist(parameter.name)
 
 
-async def json_body(request: Request, most: int) -> Any:
+async def json_body(request: Request, most: int, take: Callable[[int], None]) -> Any:
+    """`take` is told of each piece that comes."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, "send JSON, with the header content-type: application/json")
     body = bytearray()
     async for piece in request.stream():
+        take(len(piece))
         body += piece
         if len(body) > most:
             raise HTTPException(413, f"at most {most} bytes are taken: send less, or raise mqksd's --max-line")

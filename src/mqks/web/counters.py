@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 from mqks.broker import Broker
 from mqks.web.sampling import WINDOW, Look, Spark
 
-EVENTS_AT_ONCE = 2000  # that may be counted each second
+EVENTS_AT_ONCE = 2000  # that may be counted each second; with full memory no more of them are counted
+LOOK_COST = 120  # bytes of memory for an event in a look, with its share of the rates; measured, and rounded up
 MOST_SHOWN = 1000  # events, wherever
 
 T = TypeVar("T")
@@ -77,15 +78,21 @@ class Events:
         self._broker = broker
         self._looks: deque[tuple[float, dict[bytes, int]]] = deque()
         self._made: dict[str, Any] = {}  # of these looks, once asked for
+        self._cost = 0  # bytes of memory that are charged for them
 
     def step(self, now: float) -> None:
         events = self._broker.core.events
         if self._looks and now - self._looks[-1][0] < len(events) / EVENTS_AT_ONCE:
             return
         self._made.clear()
-        self._looks.append((now, self._read()))
+        if self._broker.core.full and len(events) > EVENTS_AT_ONCE:
+            self._looks.clear()
+        else:
+            self._looks.append((now, self._read()))
         while len(self._looks) > 2 and self._looks[1][0] <= now - WINDOW:
             self._looks.popleft()
+        before, self._cost = self._cost, LOOK_COST * sum(1 + len(counts) for _, counts in self._looks)
+        self._broker.core.charge(self._cost - before)
 
     def _read(self) -> dict[bytes, int]:
         """As they are now; without events that only the broker itself listens to."""

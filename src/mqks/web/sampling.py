@@ -6,7 +6,6 @@ come up less often then, and their rates are of a longer time.
 """
 
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import nsmallest
 from itertools import islice
@@ -27,6 +26,11 @@ EFFORT = 15_000  # that one step may cost: some milliseconds
 CLIENTS_AT_ONCE = 10_000
 LOOKED_AT = 1000  # consumers of a queue, to find those that are slow: the first ones
 FIRST_EVENTS = 20  # of a queue, wherever queues are listed
+
+# Bytes of memory for what is remembered of a queue; measured, and rounded up.
+TRACK_COST = 1400  # beside its name
+NAME_COST = 5  # for each byte of its name: as text, and as a key, which may be percent-encoded
+BUSY_COST = 2000  # while something happens in it
 
 T = TypeVar("T")
 
@@ -84,13 +88,13 @@ class Rates:
     __slots__ = ("_looks",)
 
     def __init__(self) -> None:
-        self._looks: deque[Look] = deque()
+        self._looks: list[Look] = []  # few: a deque would take half a kilobyte
 
     def add(self, look: Look) -> None:
         looks = self._looks
         looks.append(look)
         while len(looks) > 2 and looks[1].time <= look.time - WINDOW:
-            looks.popleft()
+            del looks[0]
 
     @property
     def last(self) -> Look:
@@ -127,6 +131,7 @@ class Track:
     __slots__ = (
         "_events",
         "_first_events",
+        "cost",
         "idle",
         "key",
         "looked",
@@ -154,7 +159,12 @@ class Track:
         self._first_events: list[bytes] = []
         self.idle: dict[Consumer, Idle] = {}
         self.looked = now
+        self.cost = 0  # bytes of memory that are charged for it
         self.quiet_at = -1  # how many had come when it was empty and all rates were 0: until more come, it stays so
+
+    def price(self) -> int:
+        """The bytes of memory that it takes."""
+        return TRACK_COST + NAME_COST * len(self.queue.name) + (BUSY_COST if self.quiet_at < 0 else 0)
 
     def first_events(self) -> list[bytes]:
         """By name. Another subscription is another set: until then they stay."""
@@ -230,10 +240,16 @@ class Queues:
         self._rounds = Rounds(self._all)
 
     def track(self, queue: Queue) -> Track:
-        track = self._tracks.get(queue)
-        if track is None:
-            track = self._tracks[queue] = Track(queue, self._clock())
+        return self._tracks.get(queue) or self._begin(queue)
+
+    def _begin(self, queue: Queue) -> Track:
+        track = self._tracks[queue] = Track(queue, self._clock())
+        self._charge(track, track.price())
         return track
+
+    def _charge(self, track: Track, price: int) -> None:
+        self._broker.core.charge(price - track.cost)
+        track.cost = price
 
     def rates(self, queue: Queue) -> tuple[float, float]:
         """What came and what went a second; of one that was not looked at yet, nothing."""
@@ -249,13 +265,15 @@ class Queues:
         seen = []
         for queue in self._rounds.step():
             track = self._tracks.get(queue)
-            if track is None:
-                track = self._tracks[queue] = Track(queue, now)
-            if queue.published == track.quiet_at:
+            if (track is None or track.quiet_at >= 0) and self._broker.core.full:
+                left -= QUIET  # nothing more is remembered of it until there is memory
+            elif track is not None and queue.published == track.quiet_at:
                 track.looked = now
                 left -= QUIET
             else:
+                track = track or self._begin(queue)
                 look = track.look(now)
+                self._charge(track, track.price())
                 seen.append((track, look == DOUBTFUL))
                 left -= look
             if left <= 0:
@@ -265,8 +283,8 @@ class Queues:
     def _all(self) -> Iterable[Queue]:
         """Of those that are gone nothing stays. One made anew under an old name is another."""
         queues = self._broker.queues.values()
-        if len(self._tracks) > len(queues):
-            self._tracks = {queue: track for queue, track in self._tracks.items() if not queue.gone}
+        for queue in [queue for queue in self._tracks if queue.gone]:
+            self._charge(self._tracks.pop(queue), 0)
         return queues
 
 

@@ -25,6 +25,7 @@ from mqks.web.gate import Authority, Gate
 from mqks.web.guard import MET, SPARE, Guard, peer
 from mqks.web.inside import Door, Ended, Inside, Refused
 from mqks.web.listening import Listening, Secure
+from mqks.web.memory import HttpMemory
 from mqks.web.state import Figures
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 MOST_CONNECTIONS = 64  # of browsers and scrapers: with the broker's inside ones they must fit the files that are ours
 MOST_UNKNOWN = 16  # of those, by one address, that had no request yet that its rights let through
 MOST_SPARE = 16  # beyond those: who watches the broker is answered though others take all there are
+MEMORY = "memory"  # in the state that all connections begin with
 IDLE = 5  # seconds that one may be silent before and after its requests
 FINISH, TAKE = "finish its request", "take what it was sent"
 PATIENCE = {FINISH: 10.0, TAKE: 60.0}  # seconds that a client has for what is its turn
@@ -65,10 +67,16 @@ class Connection(H11Protocol):
         self._since = 0.0  # of its turn
         # One who comes and says nothing goes like one who has said all.
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-        self.app_state = self.app_state | {MET: self._met}
+        self._memory: HttpMemory = self.app_state[MEMORY]
+        self._memory.connection(1)
+        self.app_state = {MET: self._met}
         if self.spare:
             self.app_state[SPARE] = True
             self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._memory.connection(-1)
 
     def _met(self) -> None:
         self.known = True
@@ -156,7 +164,8 @@ class WebServer:
         self._figures = Figures(self._broker, broker_address)
         gate = Gate(self._authority, self._figures)
         api = Api(self._broker, self._figures, self._inside, self._stopping, gate)
-        served = application(api, gate, max_body=self._broker.core.max_line)
+        memory = HttpMemory(self._broker.core, self._unread)
+        served = application(api, gate, memory, max_body=self._broker.core.max_line)
         app = Guard(served, names, self._figures, only_here=self._only_here)
         config = uvicorn.Config(
             app,
@@ -175,7 +184,7 @@ class WebServer:
         await self._server.on_tick(0)
         self._listening = Listening(
             sockets,
-            partial(Connection, config, self._server.server_state, {}),
+            partial(Connection, config, self._server.server_state, {MEMORY: memory}),
             self._tls,
             self._broker.mistakes.refused,
         )
@@ -185,6 +194,11 @@ class WebServer:
             asyncio.create_task(self._read_back(self._figures)),
         ]
         return [_url(each, "http" if self._tls is None else "https") for each in sockets]
+
+    def _unread(self) -> int:
+        """Bytes that wait for all clients."""
+        connections = self._server.server_state.connections if self._server else ()
+        return sum(each.transport.get_write_buffer_size() for each in connections)
 
     async def stop(self) -> None:
         """Streams end at once; an answer on its way has a moment."""

@@ -7,7 +7,8 @@ counting would cost the broker too much, the tail goes on with the newest ones a
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
 from mqks.broker import Broker
@@ -20,6 +21,8 @@ from mqks.web.messages import KEPT, Parts, parts, show
 log = logging.getLogger(__name__)
 
 MOST = 200  # messages shown in a second
+MOST_BYTES = 256 << 10  # of them, that wait to be sent
+PIECE = 64 << 10  # bytes of events that are sent at a time
 COUNTED = 1000  # messages read in a second
 BUDGET = 2 << 20  # bytes of them
 SILENCE = 15.0  # seconds after which a stream without events says that it lives
@@ -27,7 +30,8 @@ ALIVE = b": \n\n"
 
 
 class Tail:
-    """One watcher's. A task reads; what is to be shown waits here, at most MOST of it, until it can be sent."""
+    """One watcher's. A task reads; what is to be shown waits here, at most MOST messages or MOST_BYTES, until it can be
+    sent."""
 
     def __init__(self, broker: Broker, inside: Inside, masks: list[bytes], rights: Rights) -> None:
         self._broker = broker
@@ -39,7 +43,8 @@ class Tail:
         self._room = MOST
         self._count = 0  # messages read in this second
         self._read = 0  # bytes of them
-        self._waiting: list[tuple[float, Line]] = []
+        self._waiting: deque[tuple[float, Line]] = deque()
+        self._bytes = 0  # that these have
         self._skipped = 0
         self._about = False  # not all of the skipped ones were counted
         self._refused: str | None = None  # the error_id with which the broker ended it
@@ -54,7 +59,8 @@ class Tail:
             while not reading.done() or self._waiting:
                 try:
                     async with asyncio.timeout(1.0 if self._skipped else SILENCE):
-                        await self._news.wait()
+                        if not self._waiting:
+                            await self._news.wait()
                 except TimeoutError:
                     if not self._skipped:
                         yield ALIVE
@@ -119,20 +125,28 @@ class Tail:
             self._second, self._room, self._count, self._read = self._now(), MOST, 0, 0
         self._count += len(lines)
         self._read += sum(len(line.event) + line.size for line in lines)
-        shown = lines[: max(min(self._room, MOST - len(self._waiting)), 0)]
+        shown = list(self._fitting(lines[: max(min(self._room, MOST - len(self._waiting)), 0)]))
         self._room -= len(shown)
         now = time.time()
-        self._waiting += [(now, line) for line in shown]
+        self._waiting.extend((now, line) for line in shown)
         if shown or not self._skipped:
             self._news.set()
         self._skipped += len(lines) - len(shown)
 
+    def _fitting(self, lines: list[Line]) -> Iterator[Line]:
+        for line in lines:
+            if self._bytes >= MOST_BYTES:
+                return
+            self._bytes += _kept(line)
+            yield line
+
     def _take(self) -> bytes:
-        """What waits, as events. The log in memory knows by which action each came."""
-        waiting, self._waiting = self._waiting, []
-        known = self._broker.lines([line.position for _, line in waiting], KEPT)
+        """Some of what waits, as events. The log in memory knows by which action each came."""
         out = b""
-        for when, line in waiting:
+        while self._waiting and len(out) < PIECE:
+            when, line = self._waiting.popleft()
+            self._bytes -= _kept(line)
+            known = self._broker.lines([line.position], KEPT)
             found = parts(*known.get(line.position, (b"", 0)))
             message = Parts(line.id, found.action if found else b"publish", line.event, line.data, line.size)
             out += event("message", show(line.position, when, message))
@@ -141,3 +155,8 @@ class Tail:
     @staticmethod
     def _now() -> int:
         return int(asyncio.get_running_loop().time())
+
+
+def _kept(line: Line) -> int:
+    """Bytes of it that are kept."""
+    return len(line.id) + len(line.event) + len(line.data)

@@ -1,0 +1,55 @@
+"""What HTTP takes of the broker's memory: it is charged there, and bounded where others could fill it.
+
+A connection has a fixed price. The body of a request is charged until the request is answered; with full memory only a
+short one is taken. Answers wait in the buffers of connections until their clients read them: all together they have
+MOST_UNREAD, and an answer beyond that is an error.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from starlette.exceptions import HTTPException
+
+from mqks.core.hub import Core
+
+MEMORY_FULL = "--max-memory is reached: consume or delete some queue"
+UNREAD = "too much waits for clients over HTTP that do not read: ask again later"
+CONNECTION_COST = 256 << 10  # bytes, with the state of a stream, and with what asyncio has for TLS
+BODY_COPIES = 4  # as bytes, as JSON values, as the line to publish, and that line on its way
+SHORT_BODY = 4096  # bytes
+SHORT_ANSWER = 64 << 10  # bytes
+MOST_UNREAD = 16 << 20  # bytes
+
+Take = Callable[[int], None]
+
+
+class HttpMemory:
+    def __init__(self, core: Core, unread: Callable[[], int]) -> None:
+        """`unread` tells how many bytes wait for all clients."""
+        self._core = core
+        self._unread = unread
+
+    def connection(self, change: int) -> None:
+        """One connection more, or, below zero, less."""
+        self._core.charge(change * CONNECTION_COST)
+
+    @contextmanager
+    def body(self) -> Iterator[Take]:
+        """While a request is served; to be called with the size of each piece of its body."""
+        size = 0
+
+        def take(more: int) -> None:
+            nonlocal size
+            if self._core.full and size + more > SHORT_BODY:
+                raise HTTPException(503, MEMORY_FULL)
+            size += more
+            self._core.charge(BODY_COPIES * more)
+
+        try:
+            yield take
+        finally:
+            self._core.charge(-BODY_COPIES * size)
+
+    def check_answer(self, size: int) -> None:
+        if size > SHORT_ANSWER and self._unread() + size > MOST_UNREAD:
+            raise HTTPException(503, UNREAD)
