@@ -193,19 +193,14 @@ def http_bodies(stage: Stage) -> int:
 
 
 def http_streams(stage: Stage) -> int:
-    """That nobody reads but one."""
+    """That nobody reads."""
     port = stage.http_port()
-    clients = []
     for _ in range(60):
-        clients.append(client := stage.socket(port))
+        client = stage.socket(port)
         client.sendall(b"GET /api/tail HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.recv(12) == b"HTTP/1.1 200"
-    shown = 0
     for _ in range(5):
         stage.flood(b"m publish e " + b"\x01" * 15_000 for _ in range(200))
-        while shown < 50:
-            shown += clients[0].recv(1 << 16).count(b"event: message")
-        shown = 0
     return 1  # what they do not read is skipped instead
 
 
@@ -220,17 +215,17 @@ KINDS = {
     "messages": Kind(messages, 16 * MIB),
     "deliveries that nobody reads": Kind(unread_deliveries, 16 * MIB),
     "replies that nobody reads": Kind(unread_replies, 16 * MIB),
-    "queues": Kind(queues, 32 * MIB, fsync="never"),
-    "events": Kind(events, 32 * MIB, fsync="never"),
+    "queues": Kind(queues, 34 * MIB, fsync="never"),
+    "events": Kind(events, 34 * MIB, fsync="never"),
     "patterns": Kind(patterns, 8 * MIB),
-    "consumers": Kind(consumers, 2 * MIB, ("--max-consumers=200000",)),
-    "histories": Kind(histories, 2 * MIB),
+    "consumers": Kind(consumers, 4 * MIB, ("--max-consumers=200000",)),
+    "histories": Kind(histories, 4 * MIB),
     "holds": Kind(holds, 16 * MIB, fsync="never"),
     "ids": Kind(ids, 16 * MIB),
-    "TLS handshakes": Kind(handshakes, 2 * MIB, (TLS,)),
+    "TLS handshakes": Kind(handshakes, 4 * MIB, (TLS,)),
     "TLS connections": Kind(tls_connections, 16 * MIB, (TLS,)),
     "HTTP bodies": Kind(http_bodies, 16 * MIB, ("--http", "--http-port=0", "--max-line=4M")),
-    "HTTP streams": Kind(http_streams, 16 * MIB, ("--http", "--http-port=0")),
+    "HTTP streams": Kind(http_streams, 32 * MIB, ("--http", "--http-port=0")),
 }
 
 

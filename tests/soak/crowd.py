@@ -16,8 +16,8 @@ FULL = 5  # queues that reject what is too much: each of an event that no other 
 
 # How a request is answered. A SILENT one is only when it fails; SOME: many lines, the last of which has `--end`.
 SILENT, ONE, SOME = range(3)
-CONSUMER = "c-{queue}"  # an id that is always of the same queue, so that a second one is no mistake
-RECEIVER = "r-{queue}"
+CONSUMER = "c-{name}-{queue}"  # always of the same queue, and of this connection alone: else it would be a mistake
+RECEIVER = "r-{name}-{queue}"
 RECV = '{"queue": "{queue}", "pattern": {pattern}{unused}{manual}}'
 
 # action → how often, how it is answered, the line
@@ -61,10 +61,10 @@ ACTIONS: dict[str, tuple[int, int, str]] = {
     "publish, to a full queue": (10, ONE, "{id} publish --confirm {refused} {data}"),
     "publish --once, to a full queue": (4, ONE, "{id} publish --once --confirm {refused} {data}"),
     "send, to a full queue": (4, ONE, '{id} send {"event": "{refused}", "data": "{data}"}'),
-    "consume, what is full": (4, ONE, "c-{full} consume --confirm {full} {refused} --manual-ack {limit}"),
+    "consume, what is full": (4, ONE, "c-{name}-{full} consume --confirm {full} {refused} --manual-ack {limit}"),
     "rebind, what is full": (1, ONE, "{id} rebind --confirm {full} {refused} {limit}"),
-    "ack --all, what is full": (6, ONE, "{id} ack --confirm c-{full} --all"),
-    "delete_consumer, what is full": (2, ONE, "{id} delete_consumer --confirm c-{full}"),
+    "ack --all, what is full": (6, ONE, "{id} ack --confirm c-{name}-{full} --all"),
+    "delete_consumer, what is full": (2, ONE, "{id} delete_consumer --confirm c-{name}-{full}"),
     "delete_queue, what is full": (1, ONE, "{id} delete_queue --confirm {full}"),
     "_eval, SEVX": (2, ONE, '{id} _eval {"code": "[state.published, state.errors]"}'),
 }
@@ -156,6 +156,7 @@ class Member(Speaker):
             "refused": f"full.{queue % FULL}",
             "limit": f"{rng.choice(LIMITS)} --overflow=reject",
             "manual": rng.choice(("", ', "manual_ack": true')),
+            "name": self.name,
             "taken": self._taken,
             "word": "" if self.stage.door.token else "asks",  # where tokens are asked for, it has said its own
         }

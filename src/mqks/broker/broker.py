@@ -135,6 +135,7 @@ class Broker(Durable):
             said = "client {client} went while it was not heard: {bytes} bytes that it had sent are dropped"
             log.warning(Entry(said, client=client.peer, bytes=client.unheard))
         self.core.detach(client)
+        self.farewell(client)
         self.slices.start(self.leave_all(client, disconnected=True))
 
     def refuse(self, peer: str, bad: BadRequest) -> bytes:

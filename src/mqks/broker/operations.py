@@ -356,8 +356,6 @@ class Operations:
                 unacked = consumer.unacked
                 self.leave(consumer, disconnected)
                 yield LEAVING + unacked // RETURNED + (DELETING if consumer.queue.gone else 0)
-        if disconnected:
-            self.farewell(client)
 
     # ── telling consumers ──
 

@@ -468,8 +468,8 @@ def _miss_log(checkpoint: Checkpoint, what: str, salvage: bool) -> None:
             f"{name} is {what}: acks were lost; put it back, or start with --salvage to go on without them: some "
             "messages then come again"
         )
-    said = "{file} is {what}: acks since {time} are lost, and their messages come again"
-    log.warning(Entry(said, file=name, what=what, time=time_of(checkpoint.dtid).isoformat(timespec="seconds")))
+    said = "{file} is {what}: acks since {since} are lost, and their messages come again"
+    log.warning(Entry(said, file=name, what=what, since=time_of(checkpoint.dtid).isoformat(timespec="seconds")))
 
 
 def _log(number: int) -> str:
