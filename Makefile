@@ -75,6 +75,11 @@ soak: MINUTES ?= 30
 soak: install  ## load every action from hundreds of connections while faults come (MINUTES=…, ARGS="--seed=…"): build/soak
 	@$(BIN)/python -m tests.soak --minutes=$(MINUTES) $(ARGS)
 
+.PHONY: verify
+verify: MINUTES ?= 30
+verify: install  ## decide every promise from outside: disk faults, power loss, damaged files (MINUTES=…, ARGS="--seed=…")
+	@$(BIN)/python -m verification all --minutes=$(MINUTES) $(ARGS)
+
 bench: install  ## measure beside NATS, Redis, Spark's own reader and a plain copy (ARGS="--quick" for a look)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
