@@ -18,7 +18,7 @@ POINTS = [("writing", "2"), ("written", "1"), ("merged", "1")]
 
 def run(data: Path, folder: Path, *point: str) -> int:
     command = [sys.executable, "-m", "tests.spark.archiving", str(data), str(folder), *point]
-    return subprocess.run(command, start_new_session=True, check=False, timeout=300).returncode
+    return subprocess.run(command, start_new_session=True, check=False).returncode
 
 
 def test_killed_at_several_points_one_after_the_other(spark: SparkSession, tmp_path: Path) -> None:
