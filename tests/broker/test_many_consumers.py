@@ -188,6 +188,47 @@ def test_no_message_comes_before_the_update() -> None:
     assert list(lines.values()) == [[b"--update", b"m"]] * MANY
 
 
+def test_no_message_comes_before_the_update_while_other_work_is_under_way() -> None:
+    crowd = Crowd(1, b" e1")
+    crowd.broker.slices.start(iter([QUOTA] * 3))
+    crowd.ask(b"rb1 rebind q --add e2", b"m1 publish e2 d1")
+    lines = []
+    while len(crowd.broker.slices):
+        crowd.broker.turn()
+        lines += crowd.read(crowd.crowd)
+    crowd.broker.turn()
+    lines += crowd.read(crowd.crowd)
+    assert lines == [b"c0 ok --update q e1 e2", b"c0 ok m1 event=e2 d1"]
+
+
+def test_a_queue_is_served_though_its_consumers_could_not_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(1, b" e1")
+
+    def fail(_: object) -> bytes:
+        raise ValueError("on purpose")
+
+    monkeypatch.setattr(crowd.broker, "update", fail)
+    crowd.ask(b"rb1 rebind q --add e2")
+    monkeypatch.undo()
+    crowd.ask(b"m1 publish e2 d1", b"rb2 rebind q --add e3")
+    crowd.broker.turn()
+    assert crowd.read(crowd.crowd) == [b"c0 ok --update q e1 e2 e3", b"c0 ok m1 event=e2 d1"]
+
+
+def test_a_queue_that_is_deleted_gives_back_what_its_consumers_took() -> None:
+    crowd = Crowd(0)
+    crowd.ask(b"rb1 rebind q e1", b"dq1 delete_queue q")
+    used = []
+    for _ in range(3):
+        lines = (b"c%d consume q e1\n" % number for number in range(MANY))
+        crowd.broker.feed(crowd.crowd, b"".join(lines))
+        crowd.ask(b"dq1 delete_queue q")
+        crowd.turns(lambda: 0)
+        crowd.read(crowd.crowd)
+        used.append(crowd.broker.core.used)
+    assert used == used[:1] * 3
+
+
 def test_its_own_consumers_are_told_before_a_request_is_answered() -> None:
     crowd = Crowd()
     crowd.ask(b"mine consume q", b"r rebind q e1")  # which takes what this turn may do

@@ -394,21 +394,31 @@ class Operations:
             self._to_tell[queue, dialect].update(dict.fromkeys(others))
         elif others:
             self._to_tell[queue, dialect] = dict.fromkeys(others)
+            self.core.suspend(queue)
             self.slices.start(self._tell_others(queue, dialect))
 
     def _tell_others(self, queue: Queue, dialect: int) -> Job:
-        """The queue is not served meanwhile: no message comes before the update. Consumers of which there is another
+        """The queue is suspended meanwhile: no message comes before the update. Consumers of which there is another
         change until all are told are told again; between these rounds the queue is served for a turn."""
-        while others := self._to_tell.pop((queue, dialect)):
-            self._to_tell[queue, dialect] = {}
-            self.core.suspend(queue)
-            for consumer in others:
-                if not consumer.gone:
-                    self.core.tell(consumer)
-                yield TELLING
-            self.core.go_on(queue)
-            if self._to_tell[queue, dialect]:
-                yield NEXT_TURN
+        suspended = True
+        try:
+            while others := self._to_tell[queue, dialect]:
+                self._to_tell[queue, dialect] = {}
+                if not suspended:
+                    self.core.suspend(queue)
+                    suspended = True
+                for consumer in others:
+                    if not consumer.gone:
+                        self.core.tell(consumer)
+                    yield TELLING
+                self.core.go_on(queue)
+                suspended = False
+                if self._to_tell[queue, dialect]:
+                    yield NEXT_TURN
+        finally:
+            del self._to_tell[queue, dialect]
+            if suspended:
+                self.core.go_on(queue)
 
     def _dismiss(self, consumers: list[Consumer]) -> None:
         """Tell consumers that their queue is gone."""

@@ -71,7 +71,7 @@ cdef class Settler(Router):
         cdef dict returning
         c.peer_closed = True
         c.high_water = 0
-        if c.closing or not c.consumers or is_stalled(self, c):
+        if c.closing or not c.consumers or (not c.gone and is_stalled(self, c)):
             return 0
         for consumer in c.consumers.values():
             if consumer.ring.live:
@@ -167,6 +167,7 @@ cdef class Settler(Router):
         self.memory.used -= len(q.retries) * RETRIES_COST
         q.retries = {}
         left = list(q.consumers)
+        q.consumers.set_words(1, &self.memory)
         q.consumers = Consumers()
         q.returning = q.successors = None
         return left

@@ -489,17 +489,18 @@ class Journal:
         try:
             for size in pieces:
                 yield WRITING + size // WRITTEN
-        except OSError as error:
+        except Exception as error:
             self._disk.close(log_file)
             made.discard(self._disk, file)
             self._abandon_checkpoint(error)
         else:
+            self._checkpointed_at = made.position
             written()
 
-    def _abandon_checkpoint(self, error: OSError) -> None:
+    def _abandon_checkpoint(self, error: Exception) -> None:
         """The logs since the one before go on to be needed."""
         self._checkpointing = False
-        if error.errno not in FULL:
+        if not isinstance(error, OSError) or error.errno not in FULL:
             self.fail(f"a checkpoint cannot be written: {error}")
 
     def _finish_checkpoint(self) -> None:
@@ -528,7 +529,6 @@ class Journal:
         except OSError:
             made.discard(self._disk, file)
             raise
-        self._checkpointed_at = made.position
         return made, pieces, (file, log_file), unused
 
     def retain_from_time_to_time(self) -> None:

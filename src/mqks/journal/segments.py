@@ -242,7 +242,7 @@ class Segments:
         if self.is_lost(start, end):
             return
         file = self._open_ranges(ranges.LOST)
-        self._disk.write(file, ranges.show([(start, end)]), self._disk.size(file))
+        self._append_ranges(file, [(start, end)])
         self._disk.sync(file)
         self._disk.close(file)
         sync_folder(self._disk, "")
@@ -303,11 +303,17 @@ class Segments:
         """Append these to `empty`; answers the file. They count when it and the data folder are synced."""
         file = self._open_ranges(ranges.EMPTY)
         try:
-            self._disk.write(file, ranges.show(noted), self._disk.size(file))
+            self._append_ranges(file, noted)
         except OSError:
             self._disk.close(file)
             raise
         return file
+
+    def _append_ranges(self, file: int, noted: list[ranges.Range]) -> None:
+        """A line that a crash or a full disk has torn stays a line of its own."""
+        size = self._disk.size(file)
+        torn = size and self._disk.read(file, 1, size - 1) != b"\n"
+        self._disk.write(file, (b"\n" if torn else b"") + ranges.show(noted), size)
 
     def note_empty(self, noted: list[ranges.Range]) -> None:
         """They are safely on disk."""
