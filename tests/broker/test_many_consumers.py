@@ -229,6 +229,15 @@ def test_a_queue_that_is_deleted_gives_back_what_its_consumers_took() -> None:
     assert used == used[:1] * 3
 
 
+def test_a_consumer_of_a_deleted_queue_is_nobodys_at_once() -> None:
+    crowd = Crowd(MANY)
+    crowd.ask(b"dq1 delete_queue q")
+    assert len(crowd.broker.slices)
+    last = b"c%d" % (MANY - 1)
+    crowd.broker.feed(crowd.crowd, b"a1 ack --confirm %s m1\n" % last)
+    assert b"a1 ok " in crowd.read(crowd.crowd)
+
+
 def test_its_own_consumers_are_told_before_a_request_is_answered() -> None:
     crowd = Crowd()
     crowd.ask(b"mine consume q", b"r rebind q e1")  # which takes what this turn may do

@@ -5,9 +5,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+import h11
 import pytest
 
 import mqks.testing
+from mqks.web.framing import StrictConnection
 from tests.running import PATIENCE, Connection
 from tests.web.asking import address
 
@@ -116,3 +118,27 @@ def test_it_ends_it_also_byte_by_byte_and_after_others(served: mqks.testing.Brok
             pass
         assert statuses(wire) in ([200, 400], [200], [])  # the kernel drops answers if bytes come after the end
     assert published(served) == before
+
+
+def parsed(*pieces: bytes) -> bool:
+    """Does a parser that gets these pieces see a whole request?"""
+    connection = StrictConnection(h11.SERVER)
+    try:
+        for piece in pieces:
+            connection.receive_data(piece)
+            while (event := connection.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+                if isinstance(event, h11.EndOfMessage):
+                    return True
+    except h11.RemoteProtocolError:
+        return False
+    raise AssertionError("the request does not end")
+
+
+@pytest.mark.parametrize("request_", WELL_FORMED.values(), ids=WELL_FORMED)
+def test_a_well_formed_request_may_be_split_anywhere(request_: bytes) -> None:
+    assert all(parsed(request_[:at], request_[at:]) for at in range(1, len(request_)))
+
+
+@pytest.mark.parametrize("request_", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_request_is_refused_wherever_it_is_split(request_: bytes) -> None:
+    assert not any(parsed(request_[:at], request_[at:]) for at in range(1, len(request_)))

@@ -291,7 +291,8 @@ class Operations:
 
     def check_not_elsewhere(self, consumer_id: bytes) -> None:
         """A request speaks of a consumer that its connection does not have. One that exists nowhere is fine."""
-        if consumer_id in self.consumer_ids:
+        having = self.consumer_ids.having(consumer_id)
+        if any(not consumer.gone and not consumer.connection.gone for consumer in having):
             raise BadRequest("this consumer belongs to another connection", show(consumer_id))
 
     def queue_to_consume(self, client: Client, consumer_id: bytes, name: bytes) -> Queue:
