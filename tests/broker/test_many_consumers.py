@@ -448,6 +448,25 @@ def test_stats_of_very_many_queues_are_made_in_several_turns() -> None:
     assert len(json.loads(replies[0].removeprefix(b"t ok "))["queues"]) == queues + 1
 
 
+def test_stats_that_find_no_memory_are_an_error() -> None:
+    broker = Broker(max_memory=4 << 20)
+    client = broker.connect(PEER)
+    broker.feed(client, b"".join(b"rb rebind q%d e\n" % number for number in range(1500)))
+    broker.turn()
+    free = broker.core.max_memory - broker.core.used
+    assert free > 0
+    broker.core.charge(free - (128 << 10))
+    used = broker.core.used
+    broker.sent(client, len(client.pending()))
+    broker.feed(client, b"st stats\n")
+    while len(broker.slices):
+        broker.turn()
+    assert client.pending().startswith(b"st error ")
+    broker.sent(client, len(client.pending()))
+    broker.turn()
+    assert broker.core.used - used < 1 << 10  # the log's timer
+
+
 def test_a_client_that_goes_gets_no_stats() -> None:
     crowd = Crowd(1)
     used = crowd.broker.core.used

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 from mqks import __version__
 from mqks.broker.client import Client
 from mqks.broker.durable import Durable
-from mqks.broker.errors import Fault
+from mqks.broker.errors import BadRequest, Fault
 from mqks.broker.jsons import dumps
 from mqks.broker.operations import Operations
 from mqks.broker.queue import Queue
@@ -18,6 +18,7 @@ from mqks.core.parts import Consumer
 T = TypeVar("T")
 
 MOST_NAMES = 100_000  # of queues that get the events of an expression: about a tenth of a second
+SMALL_STATS = 64 << 10  # bytes, which are answered however full the memory is
 STATS = 30  # units of work for each queue in `stats`: see Slices
 
 
@@ -286,11 +287,13 @@ def stats(broker: Durable, client: Client, request_id: bytes) -> Job:
                 text_of_queues.append(row)
                 size += len(row)
                 broker.core.charge(len(row))
+                if broker.core.full and size > SMALL_STATS:
+                    raise broker.limits.reached("max_memory")
             yield STATS + len(queue.events) // 2
         whole = dumps(figures)[:-1] + b', "queues": {' + b", ".join(text_of_queues) + b"}}"
         broker.core.say(client, b"%s ok %s\n" % (request_id, whole))
     except Exception as error:
-        error_id = broker.mistakes.made(client, Fault.unforeseen(error))
+        error_id = broker.mistakes.made(client, error if isinstance(error, BadRequest) else Fault.unforeseen(error))
         broker.core.say(client, b"%s error %s\n" % (request_id, error_id))
     finally:
         broker.core.charge(-size)
