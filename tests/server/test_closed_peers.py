@@ -15,7 +15,7 @@ import pytest
 from mqks.broker.client import Client
 from mqks.broker.limits import Limits
 from tests.certificates import Authority
-from tests.running import Connection, running_broker
+from tests.running import PATIENCE, Connection, running_broker
 from tests.server.test_connections import reset
 from tests.server.test_turns import SHARE, Turns
 
@@ -317,3 +317,18 @@ def test_over_sockets(tls: bool, tmp_path: Path) -> None:
             for start in range(1000, 3000, 100):
                 publish(range(start, start + 100))
             assert [int(new.line().split()[2]) for _ in range(3000)] == list(range(3000))
+
+
+@pytest.mark.parametrize("fsync", [None, "always"], ids=["memory", "journal"])
+def test_a_client_that_asks_and_closes_for_sending_sees_what_is_ready(fsync: str | None) -> None:
+    """As `printf … | nc -q1` does."""
+    requests = b"Alice consume q hello\nBob consume q hello\nCharlie consume q2 hello\nDave publish hello world\n"
+    with running_broker(fsync=fsync) as broker, socket.create_connection(("127.0.0.1", broker.port)) as client:
+        client.settimeout(PATIENCE)
+        client.sendall(requests)
+        client.shutdown(socket.SHUT_WR)
+        lines = client.makefile("rb").read().splitlines()
+    assert sorted(line for line in lines if b" ok Dave " in line) == [
+        b"Alice ok Dave event=hello world",
+        b"Charlie ok Dave event=hello world",
+    ]

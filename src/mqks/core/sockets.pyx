@@ -25,7 +25,7 @@ from mqks.core.delivery cimport has_more_to_deliver
 from mqks.core.hub cimport Core
 from mqks.core.keeping cimport write_out
 from mqks.core.output cimport unheard
-from mqks.core.parts cimport Connection, Queue, last_served, waiting
+from mqks.core.parts cimport Connection, Consumer, Queue, last_served, waiting
 from mqks.core.sealing cimport Sealed, has_ended, has_more, speaks
 
 cdef extern from "sys/epoll.h" nogil:
@@ -93,6 +93,16 @@ def give_memory_back():
     trim()
 
 
+cdef bint has_got_something(Connection c) except -1:
+    """Has a consumer of it been given a message?"""
+    cdef Consumer consumer
+    if c.consumers:
+        for consumer in c.consumers.values():
+            if consumer.delivered:
+                return True
+    return False
+
+
 @cython.final
 cdef class Poller:
     cdef int epoll
@@ -106,6 +116,7 @@ cdef class Poller:
     cdef list paused                # for memory
     cdef list departed              # closed in this turn; the kernel's list of events may still name them
     cdef uint64_t closings
+    cdef list half_closed           # closed for sending in this turn, with consumers that got nothing yet: they are served once
     cdef readonly bint draining
     cdef public double patience     # seconds for which those are heard in a turn who have waited, and again for which others are read
 
@@ -116,6 +127,7 @@ cdef class Poller:
         self.failed = failed
         self.paused = []
         self.departed = []
+        self.half_closed = []
         self.patience = 0.02
         self.chunk = <char*>malloc(CHUNK)
         if self.chunk == NULL:
@@ -205,10 +217,26 @@ cdef class Poller:
         cdef epoll_event events[CLOSES]
         cdef int count = CLOSES
         cdef int i
+        cdef Connection c
         while count == CLOSES:
             count = epoll_wait(self.closes, events, CLOSES, 0)
             for i in range(count):
-                self.core.on_peer_closed(<Connection>events[i].data.ptr, events[i].events & EPOLLHUP != 0)
+                c = <Connection>events[i].data.ptr
+                if events[i].events & EPOLLHUP or has_got_something(c):
+                    self.core.on_peer_closed(c, events[i].events & EPOLLHUP != 0)
+                else:                   # as by `printf 'c1 consume q e' | nc`, which goes on reading
+                    self.half_closed.append(c)
+
+    cdef int end_half_closed(self) except -1:
+        """Those that were served once get no more."""
+        cdef list closed = self.half_closed
+        cdef Connection c
+        if closed:
+            self.half_closed = []
+            for c in closed:
+                if c.fd >= 0:
+                    self.core.on_peer_closed(c, False)
+        return 0
 
     def wait(self, double seconds):
         """Take turns for so long (for ever if negative), or until the loop above has something to do: events of its own
@@ -243,6 +271,7 @@ cdef class Poller:
         cdef Connection c
         cdef bint late = False
         cdef double end
+        self.end_half_closed()
         if self.core.can_resume:
             self.hear_those_who_waited()
         end = monotonic() + self.patience
