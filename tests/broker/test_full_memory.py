@@ -144,3 +144,80 @@ def test_very_many_that_could_not_be_told_are_told_in_several_turns(full: Full) 
     assert told[0] <= TOLD_AT_ONCE + one
     assert told[0] < told[1] < 20 * one + 1
     assert told[2] == 20 * one
+
+
+# ---- Above the ceiling
+
+
+def ceil(full: Full) -> int:
+    """Fill memory up to where nothing is delivered; answers by how much."""
+    core = full.broker.core
+    size = core.ceiling - core.used
+    core.charge(size)
+    return size
+
+
+def test_above_the_ceiling_nothing_is_delivered_and_all_of_it_later(full: Full) -> None:
+    full.feed(b"c1 consume q1 e1", b"r rebind q2 e1")
+    full.feed(b"m1 publish e1 d1", b"m2 publish e1 d2")
+    assert len(full.read()) == 2
+    size = ceil(full)
+    full.feed(b"c2 consume q2")
+    full.feed(b"p ping")
+    assert full.read() == [b"p ok "]
+    full.broker.core.charge(-size)
+    full.broker.turn()
+    assert full.read() == [b"c2 ok m1 event=e1 d1", b"c2 ok m2 event=e1 d2"]
+
+
+def test_messages_that_fill_the_memory_can_be_drained() -> None:
+    """By who comes when it is full: connects, consumes and acks."""
+    broker = Broker(max_memory=4 << 20)
+    publisher = broker.connect(PEER)
+    broker.feed(publisher, b"r rebind q1 e1\n")
+    broker.feed(publisher, b"".join(b"m%d publish e1 %s\n" % (number, b"x" * 1000) for number in range(5000)))
+    assert broker.core.full
+    assert broker.crowded(PEER) is None
+    there = broker.queues[b"q1"].ready_count
+    consumer = broker.connect(PEER)
+    broker.feed(consumer, b"c1 consume q1 --manual-ack\n")
+    while broker.queues[b"q1"].length:
+        broker.turn()
+        came = [line.split(b" ")[2] for line in consumer.pending().splitlines()]
+        broker.sent(consumer, consumer.pending_size)
+        broker.feed(consumer, b"".join(b"a ack c1 %s\n" % id for id in came))
+        there -= len(came)
+    assert there == 0
+    assert not broker.core.full
+
+
+def test_above_the_ceiling_only_short_requests_are_heard(full: Full) -> None:
+    ceil(full)
+    full.feed(b"p1 ping " + b"x" * 4096)
+    (refused,) = full.read()
+    assert refused.startswith(b"p1 error ")
+    full.feed(b"p2 ping " + b"x" * 4000)
+    assert full.read() == [b"p2 ok " + b"x" * 4000]
+    full.feed(b"p3 ping", b"p4 ping")
+    assert full.read() == [b"p3 ok "], "one who has read nothing of it is not heard"
+
+
+def test_who_does_not_read_is_cut_off_when_others_get_nothing_for_it() -> None:
+    now = 0.0
+    broker = Broker(clock=lambda: now)
+    deaf, reader = broker.connect(PEER), broker.connect(PEER)
+    broker.feed(deaf, b"p ping\n")
+    broker.feed(reader, b"p ping\n")
+    broker.core.charge(broker.core.max_memory)
+    for second in range(20):
+        now = float(second)
+        broker.sent(reader, 1 if second < 5 else 0)
+        assert broker.overdue() == [], "there is memory for deliveries"
+    broker.core.charge(broker.core.ceiling - broker.core.used)
+    cut_off: dict[Client, int] = {}
+    for second in range(20, 40):
+        now = float(second)
+        broker.feed(reader, b"p ping\n")
+        broker.sent(reader, min(1, reader.pending_size))
+        cut_off |= {client: second for client in broker.overdue() if client not in cut_off}
+    assert cut_off == {deaf: 30}

@@ -307,7 +307,10 @@ class Config:
     )
     max_memory: int = field(
         default=1 << 30,
-        metadata=about(MEMORY_SIZE, "memory for messages; beyond it publishers are slowed down, then refused"),
+        metadata=about(
+            MEMORY_SIZE,
+            "memory for all that clients create; near it publishers wait, at it what needs memory is refused",
+        ),
     )
     log_level: str = field(
         default="info",
