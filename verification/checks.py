@@ -5,11 +5,13 @@ The checker looks without taking: it reads `history`, consumes every queue with 
 
 import json
 import re
+import time
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 from verification.facts import Facts
-from verification.process import Broker, Line
+from verification.process import DEADLINE, Broker, Line, Stuck
 from verification.workload import LENGTH, QUEUES, queues_of
 
 
@@ -38,18 +40,21 @@ def _look(broker: Broker, line: Line, prefix: str, once: list[str]) -> Seen:
     position = "earliest"
     while position:
         position = _read_history(broker, line, prefix, position, seen.history)
-    line.send(f"stop{prefix} delete_consumer history{prefix}", f"stats{prefix} stats")
-    stats = {}
-    for reply in line.until(lambda reply: reply.startswith(f"stats{prefix} ")):
-        if reply.startswith(f"stats{prefix} ok "):
-            stats = json.loads(reply.split(" ", 2)[2])
-    seen.definitions = {name: queue["events"] for name, queue in stats["queues"].items()}
+    line.send(f"stop{prefix} delete_consumer history{prefix}")
+    queues, _ = _queues(line, prefix)
+    seen.definitions = {name: queue["events"] for name, queue in queues.items()}
     for name in QUEUES:
-        seen.queues[name] = []
-        ready = stats["queues"].get(name, {}).get("ready", 0)
-        if ready:
-            _drain(line, name, prefix, ready, seen.queues[name])
+        seen.queues[name] = _read_queue(line, name, prefix) if name in queues else []
     return seen
+
+
+def _queues(line: Line, prefix: str) -> tuple[dict[str, Any], list[str]]:
+    """Every queue's counters, and the lines that came before them."""
+    line.send(f"stats{prefix} stats")
+    *before, last = line.until(lambda reply: reply.startswith(f"stats{prefix} "))
+    if not last.startswith(f"stats{prefix} ok "):
+        raise AssertionError(f"stats answers {last}")
+    return json.loads(last.split(" ", 2)[2])["queues"], before
 
 
 def _read_history(broker: Broker, line: Line, prefix: str, position: str, to: list[tuple[str, str]]) -> str:
@@ -70,18 +75,21 @@ def _read_history(broker: Broker, line: Line, prefix: str, position: str, to: li
     return ""
 
 
-def _drain(line: Line, queue: str, prefix: str, ready: int, to: list[tuple[str, bool, str]]) -> None:
+def _read_queue(line: Line, queue: str, prefix: str) -> list[tuple[str, bool, str]]:
+    """All that the queue has. Its count of ready messages may be too high until the broker has found the lost ones."""
     consumer = f"{queue}/manual/look{prefix}"
     line.send(f"{consumer} consume {queue} --manual-ack")
-
-    def taken(reply: str) -> bool:
-        if reply.startswith(f"{consumer} ok ") and " event=" in reply:
-            _, _, message, properties, data = (*reply.split(" ", 4), "")[:5]
-            to.append((message, ",retry=" in properties, data))
-        return len(to) == ready
-
-    for _ in line.until(taken):
-        pass
+    found = []
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        queues, lines = _queues(line, prefix)
+        for reply in lines:
+            if reply.startswith(f"{consumer} ok ") and " event=" in reply:
+                _, _, message, properties, data = (*reply.split(" ", 4), "")[:5]
+                found.append((message, ",retry=" in properties, data))
+        if not queues[queue]["ready"]:
+            return found
+    raise Stuck(f"the broker does not deliver all messages of queue {queue}")
 
 
 @dataclass(frozen=True)

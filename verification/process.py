@@ -118,6 +118,7 @@ class Line:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._rest = b""
+        self._ahead: list[str] = []  # lines that came with the one that was waited for
 
     def send(self, *lines: str) -> None:
         try:
@@ -129,6 +130,9 @@ class Line:
 
     def take(self, seconds: float = 0.0) -> list[str]:
         """Lines that have come, or come within so long."""
+        if self._ahead:
+            lines, self._ahead = self._ahead, []
+            return lines
         with selectors.DefaultSelector() as selector:
             selector.register(self.socket, selectors.EVENT_READ)
             if not selector.select(seconds):
@@ -139,19 +143,20 @@ class Line:
             raise Gone from None
         if not data:
             raise Gone
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [line.decode() for line in lines]
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        return [line.decode() for line in whole]
 
     def until(self, ended: Callable[[str], bool]) -> Iterator[str]:
         """Lines up to the one that ends them, which is the last."""
         end = time.monotonic() + DEADLINE
         while time.monotonic() < end:
-            found = False
-            for line in self.take(1.0):
+            lines = self.take(1.0)
+            for number, line in enumerate(lines, 1):
+                if ended(line):
+                    self._ahead = lines[number:]
+                    yield line
+                    return
                 yield line
-                found = found or ended(line)
-            if found:
-                return
         raise Stuck("the broker does not answer")
 
     def close(self) -> None:

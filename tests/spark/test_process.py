@@ -1,6 +1,7 @@
 """The process that pyspark launches, as it is known and ended; here it is a shell. With Spark: test_ctrl_c.py."""
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from mqks.pipeline import process as tested
 from tests.spark.processes import until
 
 launching: Any = java_gateway
-SPEAKS = ["sh", "-c", "echo here >&2; sleep 600 & echo and there >&2; wait"]
+SPEAKS = ["sh", "-c", 'echo here >&2; sleep 600 & echo and there >&2; test "$0" = sh || touch "$0"; wait']
 
 
 @pytest.fixture(autouse=True)
@@ -20,22 +21,16 @@ def nothing_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", None)
 
 
-def test_what_is_launched_is_ended_and_what_it_said_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_launched_is_ended_and_what_it_said_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = launching.Popen
+    all_said = tmp_path / "all said"
     with tested.known():
-        launched = launching.Popen(SPEAKS)
+        launched = launching.Popen([*SPEAKS, str(all_said)])
     assert launching.Popen is before
-    shown = ""
-
-    def is_all_shown() -> bool:
-        nonlocal shown
-        shown += capfd.readouterr().err
-        return "there" in shown
-
-    assert until(is_all_shown)
+    assert until(all_said.exists)
     tested.kill()
     assert launched.returncode == -9
-    assert shown == "here\nand there\n"
+    assert capfd.readouterr().err == "here\nand there\n"  # read once: what comes while it is read would be lost
     assert tested.Launched.all == []
 
 
