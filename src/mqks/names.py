@@ -1,4 +1,4 @@
-"""What a name may be, and which events are meant by names and masks: for the broker and for readers of its journal.
+"""What a name may be, how it is shown, and which events names and masks mean. The broker and its readers share it.
 
 With these rules nothing that a client sends can look like a flag, an --update or a retry.
 """
@@ -16,6 +16,20 @@ def is_name(name: bytes) -> bool:
 
 def is_event(name: bytes) -> bool:
     return is_name(name) and _LOOKS_RETRIED.search(name) is None
+
+
+def text(name: bytes) -> str:
+    """A name to show; bytes that are not UTF-8 are escaped, and so is what looks as if it were: two names stay two."""
+    shown = name.decode("utf-8", "backslashreplace")
+    return shown if "\\x" not in shown else name.replace(b"\\", rb"\\").decode("utf-8", "backslashreplace")
+
+
+def name_of(shown: str) -> bytes:
+    """The reverse of `text`. KeyError: no name is shown so."""
+    try:
+        return shown.encode() if "\\x" not in shown else shown.encode().decode("unicode_escape").encode("latin-1")
+    except (AttributeError, TypeError, UnicodeError):
+        raise KeyError(shown) from None
 
 
 class Mask:

@@ -57,3 +57,12 @@ def test_asking_in_a_loop_makes_each_view_once() -> None:
         assert ask(broker, "127.0.0.1:1", b"e1 _eval sum(len(%s) >= 0 for x in [0] * 9000)" % part) == b"e1 ok 9000\n"
     looked_up = b"e1 _eval sum(len(state.events['common']) for x in [0] * 9000)"
     assert ask(broker, "127.0.0.1:1", looked_up) == b"e1 ok 18000000\n"
+
+
+def test_a_name_is_found_by_the_text_that_shows_it() -> None:
+    broker = Broker()
+    for name in (rb"a\x41", b"\xff", b"plain"):
+        ask(broker, "127.0.0.1:1", b"r1 rebind %s e1" % name)
+    found = b"e1 _eval sorted(name == state.queues[name].name for name in state.queues)"
+    assert ask(broker, "127.0.0.1:1", found) == b"e1 ok [True, True, True]\n"
+    assert ask(broker, "127.0.0.1:1", b"e1 _eval state.queues.get(1, 'none')") == b"e1 ok none\n"

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from mqks.cli.output import visible
 from tests.cli.conftest import Cli
 from tests.running import Connection, RunningBroker
 
@@ -61,6 +62,13 @@ def test_delete_queue(cli: Cli, wire: Connection) -> None:
     assert wire.ask("ev1 _eval len(state.queues)") == "ev1 ok 0"
     assert wire.ask("r1 rebind q1 e1 --confirm") == "r1 ok "
     assert cli("delete-queue", "--when-unused", "q1", "--json").json == {"queue": "q1", "when_unused": True}
+    assert wire.ask("ev1 _eval len(state.queues)") == "ev1 ok 0"
+
+
+@pytest.mark.parametrize("name", [r"a\x41", b"\xff".decode("utf-8", "surrogateescape"), "ä"])
+def test_names_are_compared_as_the_broker_shows_them(cli: Cli, wire: Connection, name: str) -> None:
+    assert cli("rebind", name, "e1").lines == [f"{visible(name)} is subscribed to e1"]
+    assert cli("delete-queue", name).lines == [f"{visible(name)} is deleted"]
     assert wire.ask("ev1 _eval len(state.queues)") == "ev1 ok 0"
 
 

@@ -1,6 +1,7 @@
 """The original client's functions: names, order of arguments, and what they return, as its users know them."""
 
 import inspect
+import logging
 import re
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from mqks.client import functions as mqks
-from mqks.client.errors import Refused
+from mqks.client.errors import ConnectionLost, Refused
 from mqks.testing import Broker
 from tests.running import PATIENCE
 
@@ -263,6 +264,36 @@ def test_without_an_address_it_connects_when_it_is_used(connected: Broker, monke
     assert not pinged.is_alive()
     mqks.disconnect()
     assert not mqks.state["auto_reconnect"]
+
+
+def test_disconnect_ends_the_wait_for_a_broker(connected: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MQKS_URL", connected.url)
+    connected.stop()
+    mqks.connect()
+    errors: SimpleQueue[Exception] = SimpleQueue()
+    waits = threading.Event()
+
+    class Waits(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            assert "trying until it answers" in record.getMessage()
+            waits.set()
+
+    def ping() -> None:
+        try:
+            mqks.ping(confirm=True)
+        except ConnectionLost as error:
+            errors.put(error)
+
+    handler = Waits()
+    logger = logging.getLogger(mqks.config["logger_name"])
+    logger.addHandler(handler)
+    try:
+        threading.Thread(target=ping, daemon=True).start()
+        assert waits.wait(PATIENCE)
+        mqks.disconnect()
+        assert "disconnect() was called" in str(errors.get(timeout=PATIENCE))
+    finally:
+        logger.removeHandler(handler)
 
 
 def test_config(connected: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,26 +14,13 @@ from mqks.broker.queue import Queue
 from mqks.broker.slices import Job
 from mqks.broker.views import Rows, Table, View, limit
 from mqks.core.parts import Consumer
+from mqks.names import name_of, text
 
 T = TypeVar("T")
 
 MOST_NAMES = 100_000  # of queues that get the events of an expression: about a tenth of a second
 SMALL_STATS = 64 << 10  # bytes, which are answered however full the memory is
 STATS = 30  # units of work for each queue in `stats`: see Slices
-
-
-def text(name: bytes) -> str:
-    """A name to show; bytes that are not UTF-8 are escaped, and so is what looks as if it were: two names stay two."""
-    shown = name.decode("utf-8", "backslashreplace")
-    return shown if "\\x" not in shown else name.replace(b"\\", rb"\\").decode("utf-8", "backslashreplace")
-
-
-def name_of(shown: str) -> bytes:
-    """The reverse of `text`. KeyError: no name is shown so."""
-    try:
-        return shown.encode() if "\\x" not in shown else shown.encode().decode("unicode_escape").encode("latin-1")
-    except (AttributeError, TypeError, UnicodeError):
-        raise KeyError(shown) from None
 
 
 class QueueView(View):
@@ -211,10 +198,10 @@ class Named(Mapping[str, T]):
         self._named = named
 
     def __getitem__(self, name: str) -> T:
-        return self._named[name.encode("utf-8", "surrogateescape")]
+        return self._named[name_of(name)]
 
     def __iter__(self) -> Iterator[str]:
-        return (name.decode("utf-8", "surrogateescape") for name in self._named)
+        return (text(name) for name in self._named)
 
     def __len__(self) -> int:
         return len(self._named)

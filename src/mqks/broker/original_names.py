@@ -7,11 +7,12 @@ from collections.abc import Iterator, KeysView, Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from mqks.broker.inspection import ConsumerView, Named, QueueView, StateView, name_of, text
+from mqks.broker.inspection import ConsumerView, Named, QueueView, StateView
 from mqks.broker.operations import Operations
 from mqks.broker.queue import Queue
 from mqks.broker.views import Table, View
 from mqks.core.parts import Consumer
+from mqks.names import name_of, text
 
 WORKERS = 1
 ID_LENGTH = 24  # of a dtid

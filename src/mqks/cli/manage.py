@@ -18,7 +18,7 @@ from mqks.cli.command import (
     some,
 )
 from mqks.cli.connection import add_url, broker
-from mqks.cli.output import as_json, complain, counted, in_utf8, visible
+from mqks.cli.output import as_json, complain, counted, in_utf8, shown_name, visible
 
 if TYPE_CHECKING:
     from mqks.client.blocking import Client
@@ -59,9 +59,9 @@ def rebind(args: Namespace) -> int:
     with broker(args) as mq:
         mq.rebind(args.queue, events, **changes, **limits)
         queues = queues_of(mq)
-    now = None if queues is None else queues.get(in_utf8(args.queue), {}).get("events", [])
+    now = None if queues is None else queues.get(shown_name(args.queue), {}).get("events", [])
     if args.json:
-        print(as_json({"queue": in_utf8(args.queue), "events": now}))
+        print(as_json({"queue": shown_name(args.queue), "events": now}))
     elif now is None:
         print(f"{visible(args.queue)} is rebound; this token may not see to what")
     else:
@@ -83,12 +83,12 @@ def add_delete(parser: ArgumentParser) -> None:
 def delete(args: Namespace) -> int:
     with broker(args) as mq:
         queues = queues_of(mq)  # the broker says `ok` to the deletion of a queue that is not there
-        if queues is not None and in_utf8(args.queue) not in queues:
+        if queues is not None and shown_name(args.queue) not in queues:
             complain(f"there is no queue {visible(args.queue)}")
             return 1
         mq.delete_queue(args.queue, when_unused=args.when_unused)
     if args.json:
-        print(as_json({"queue": in_utf8(args.queue), "when_unused": args.when_unused}))
+        print(as_json({"queue": shown_name(args.queue), "when_unused": args.when_unused}))
     elif args.when_unused is False:
         unseen = "" if queues is not None else ", if it was there; this token may not see that"
         print(f"{visible(args.queue)} is deleted{unseen}")

@@ -11,6 +11,8 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
+from mqks import names
+
 BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
 PLAIN = "\x1b[0m"
 
@@ -37,9 +39,14 @@ def _visible(character: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def in_utf8(name: str) -> str:
-    """A name as the broker itself writes it in JSON: bytes that are not UTF-8 are escaped."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+def in_utf8(text: str) -> str:
+    """Bytes that are not UTF-8 are escaped."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def shown_name(name: str) -> str:
+    """A name as the broker writes it in JSON."""
+    return names.text(name.encode("utf-8", "surrogateescape"))
 
 
 def as_json(value: object) -> str:
@@ -54,7 +61,7 @@ def complain(text: object) -> None:
 
 def message_fields(message_id: str, event: str, data: str, **more: object) -> dict[str, object]:
     """A message as JSON; data is text, or `data_base64` where it is not UTF-8."""
-    fields: dict[str, object] = {"id": in_utf8(message_id), "event": in_utf8(event)}
+    fields: dict[str, object] = {"id": shown_name(message_id), "event": shown_name(event)}
     try:
         data.encode()
         fields["data"] = data

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqks.cli.command import Bar, Command, add_json, data, event, name, name_or_nothing, wrong_with
 from mqks.cli.connection import add_url, broker
-from mqks.cli.output import as_json, complain, counted, in_utf8
+from mqks.cli.output import as_json, complain, counted, shown_name
 
 if TYPE_CHECKING:
     from mqks.client.blocking import Client
@@ -69,7 +69,7 @@ def run(args: Namespace) -> int:
 
 def one(mq: "Client", args: Namespace) -> int:
     message_id = mq.publish(args.event, args.data, confirm=args.confirm, once=args.once, id=args.id)
-    print(as_json({"id": in_utf8(message_id), "event": in_utf8(args.event)}) if args.json else message_id)
+    print(as_json({"id": shown_name(message_id), "event": shown_name(args.event)}) if args.json else message_id)
     return 0
 
 

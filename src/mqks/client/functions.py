@@ -14,7 +14,6 @@ data, ack and reject, and with retry, as text, if it was delivered before.
 """
 
 import logging
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +24,7 @@ from mqks.client import verbs
 from mqks.client.blocking import Client, Consumer
 from mqks.client.blocking_driver import BlockingDriver
 from mqks.client.blocking_stream import Answers
-from mqks.client.errors import MqksError, Refused
+from mqks.client.errors import ConnectionLost, MqksError, Refused, TlsFailed
 from mqks.client.options import OptionWords, tell
 from mqks.client.wire import Ids, Message
 
@@ -36,6 +35,7 @@ OnReconnect = Callable[[str, str], object]
 
 ALL = "--all"
 FOREVER = 365 * 86400.0  # seconds
+BETWEEN_TRIES = 0.2  # seconds
 WORKERS = 1  # there is one broker
 DEFAULT_WORKERS = ["127.0.0.1:24000:25000"]
 
@@ -189,8 +189,9 @@ class _Original:
     """What the functions below share."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._client: Client | None = None
+        self._disconnects = 0
         self._ids = Ids()
         self._running: dict[str, _Running] = {}
         self.state: dict[str, Any] = {
@@ -214,8 +215,22 @@ class _Original:
                 self._connect(url, options)
 
     def client(self) -> Client:
+        """Waits for the broker, for as long as it takes. The lock is free between two tries: `disconnect` ends it."""
         with self._lock:
-            return self._client or self._connect(None, {"connect_timeout": math.inf})
+            disconnects, said = self._disconnects, False
+            while self._client is None:
+                if self._disconnects != disconnects:
+                    raise ConnectionLost("disconnect() was called while the client waited for the broker")
+                try:
+                    return self._connect(None, {"connect_timeout": 0})
+                except TlsFailed:  # trying again will not help
+                    raise
+                except ConnectionLost as error:
+                    if not said:
+                        _log().warning("%s; trying until it answers", error)
+                        said = True
+                self._lock.wait(BETWEEN_TRIES)
+            return self._client
 
     def _connect(self, url: str | None, options: OptionWords) -> Client:
         if config["ping_seconds"]:
@@ -229,6 +244,8 @@ class _Original:
         """Send what is buffered, and end all consumers."""
         with self._lock:
             client, self._client = self._client, None
+            self._disconnects += 1
+            self._lock.notify_all()
         self.state["auto_reconnect"] = False
         if client is not None:
             client.close()

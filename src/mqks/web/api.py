@@ -15,10 +15,10 @@ from starlette.responses import Response
 
 from mqks.broker import Broker
 from mqks.broker.access import Rights
-from mqks.broker.inspection import text
 from mqks.broker.operations import PURGED_AT_ONCE
 from mqks.broker.queue import Queue
 from mqks.logs import Entry
+from mqks.names import text
 from mqks.web import publishing
 from mqks.web.answers import Json
 from mqks.web.gate import LONGEST_TOKEN, Caller, Gate, forbidden

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from mqks.broker.bridge import name_in
-from mqks.broker.inspection import text
 from mqks.journal.messages import take_once
+from mqks.names import text
 from mqks.web.words import key
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

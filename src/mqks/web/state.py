@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from mqks import __version__
 from mqks.broker import Broker
 from mqks.broker.client import Client
-from mqks.broker.inspection import text
 from mqks.broker.queue import Queue
+from mqks.names import text
 from mqks.web import rows
 from mqks.web.ages import Ages
 from mqks.web.counters import Events, Totals

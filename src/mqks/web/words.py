@@ -3,7 +3,7 @@
 from hashlib import sha256
 from urllib.parse import quote_from_bytes
 
-from mqks.broker.inspection import text
+from mqks.names import text
 
 MOST_SHOWN = 200  # characters of a name
 LONGEST_KEY = 1000  # bytes of a name that stands in URLs as it is
