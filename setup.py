@@ -12,7 +12,8 @@ from setuptools import Extension, setup
 
 fuzz = os.environ.get("MQKS_FUZZ") == "1"
 sanitize = fuzz or os.environ.get("MQKS_SANITIZE") == "1"
-flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"] if sanitize else ["-O3"]
+jobs = os.cpu_count() or 1
+flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"] if sanitize else ["-O3", "-g0"]
 link = ["-fsanitize=address,undefined"] if sanitize else []
 if fuzz:
     flags.append("-fsanitize-coverage=trace-pc,trace-cmp")
@@ -30,6 +31,7 @@ setup(
         ],
         language_level=3,
         build_dir="build/cython",
+        nthreads=jobs,
         compiler_directives={
             "boundscheck": False,
             "wraparound": False,
@@ -37,5 +39,6 @@ setup(
             "cdivision": True,
             "freethreading_compatible": False,
         },
-    )
+    ),
+    options={"build_ext": {"parallel": jobs}},
 )
