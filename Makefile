@@ -10,8 +10,11 @@ CORE := $(wildcard src/mqks/*/*.pyx src/mqks/*/*.pxd) setup.py
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
 
-run: install  ## run the broker on port 25000 and its pipeline on Spark (ARGS="--port=… --no-pipeline" for more)
-	@exec $(BIN)/mqks up $(ARGS)
+run: .venv/core.stamp  ## run the broker on port 25000 and its pipeline on Spark (ARGS="--port=… --no-pipeline" for more)
+	@exec $(BIN)/mqks up --before-pipeline='$(MAKE) --silent spark' $(ARGS)
+
+.PHONY: spark
+spark: .venv/spark.stamp  ## install Spark for the pipeline
 
 test: install tools lint types  ## lint, types, every test
 	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile
@@ -26,7 +29,7 @@ lint: install  ## ruff: style and likely mistakes; bandit: unsafe calls; pip-aud
 types: install  ## mypy, strict
 	$(BIN)/mypy
 
-install: .venv/core.stamp  ## set up .venv with the pinned versions and build the core
+install: .venv/dev.stamp  ## set up .venv with the pinned versions, build the core, install Spark and all that tests and benchmarks need
 
 # What tests need beside Python: a browser with a font, what checks systemd's units, and nc.
 TOOLS := chromium systemd-analyze nc
@@ -86,13 +89,24 @@ bench: install  ## measure beside NATS, Redis, Spark's own reader and a plain co
 clean:  ## remove what was built and installed
 	rm -rf .venv build dist src/mqks.egg-info src/mqks/*/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
+# Three stages: the broker needs the first, its pipeline the second, tests and benchmarks the third.
 .venv/tools.stamp: pyproject.toml constraints.txt
-	@echo "setting up .venv (a minute or two the first time: Spark is large)"
+	@echo "setting up .venv"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) setuptools wheel Cython
 	@touch $@
 
 .venv/core.stamp: .venv/tools.stamp $(CORE)
-	@echo "building the core"
-	@$(PIP) --no-build-isolation --editable '.[dev,bench]'
+	@echo "building the core (half a minute to two minutes)"
+	@$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+.venv/spark.stamp: .venv/tools.stamp | .venv/core.stamp
+	@echo "installing Spark (500 MB, a minute or two)"
+	@$(PIP) 'mqks[spark,plot]'
+	@touch $@
+
+.venv/dev.stamp: .venv/core.stamp .venv/spark.stamp
+	@echo "installing what tests and benchmarks need"
+	@$(PIP) 'mqks[dev,bench]'
 	@touch $@

@@ -184,9 +184,9 @@ def test_up_reaches_it_by_another_name_if_told_so(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(up, "hindrance", lambda _: None)
     parser = ArgumentParser()
     up.arguments(parser)
-    command = up.pipeline_command(parser.parse_args(["--url=mqkss://broker.example:1"]), Config(port=1))
+    command = up.pipeline_arguments(parser.parse_args(["--url=mqkss://broker.example:1"]), Config(port=1))
     assert "--url=mqkss://broker.example:1" in command
-    assert "--url=mqks://127.0.0.1:1" in up.pipeline_command(parser.parse_args([]), Config(port=1))
+    assert "--url=mqks://127.0.0.1:1" in up.pipeline_arguments(parser.parse_args([]), Config(port=1))
 
 
 def test_up_does_not_start_a_pipeline_that_nobody_would_let_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,37 @@ def test_in_memory_there_is_nothing_to_archive(up: Up) -> None:
     assert is_served(running.port)
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("sh -c 'exit 3'", "no pipeline: sh -c 'exit 3' ended with exit code 3"),
+        ("/no/such/command", "no pipeline: /no/such/command: No such file or directory"),
+    ],
+)
+def test_a_command_before_the_pipeline_that_fails(up: Up, command: str, said: str) -> None:
+    running = up(f"--before-pipeline={command}")
+    running.wait_until_it_listens()
+    assert running.wait_for_log(said)
+    assert is_served(running.port)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_broker_works_while_a_command_runs_before_the_pipeline(
+    up: Up, tmp_path: Path, number: signal.Signals
+) -> None:
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    running = up(f"--before-pipeline=sh -c 'echo begun > {begun}; exec sleep 600'")
+    running.wait_until_it_listens()
+    assert begun.read_text() == "begun\n"
+    assert running.wait_for_log("the broker takes connections. The pipeline starts after: sh -c")
+    assert is_served(running.port)
+    running.process.send_signal(number)
+    assert running.process.wait() == 0
+    assert running.wait_for_log("info stopped")
+    assert "no pipeline" not in running.log
+
+
 def test_the_broker_takes_its_flags(up: Up, tmp_path: Path) -> None:
     running = up("--no-pipeline", "--data=elsewhere", "--fsync=never")
     assert running.wait_for_log("messages in elsewhere, fsync never")

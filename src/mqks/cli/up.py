@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import os
+import shlex
 import signal
 import socket
 import subprocess  # nosec B404  # to start our own modules
@@ -43,6 +45,8 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--pipeline", action=argparse.BooleanOptionalAction, default=True, help="archive and stats beside the broker"
     )
+    about = "run this first, while the broker works already: the pipeline starts when it has succeeded"
+    parser.add_argument("--before-pipeline", metavar="COMMAND", type=shlex.split, default=[], help=about)
     about = (
         "how the pipeline reaches the broker (default: as --host and --port say), if its certificate has another name"
     )
@@ -81,11 +85,11 @@ def run(args: Namespace) -> int:
     if config.port == 0:
         args.parser.error("mqks up needs a --port that the pipeline can be told")
     with Children() as children:
-        broker = children.start("mqks.cli.mqksd", *flags)
-        while broker.poll() is None and not children.signalled and not is_listening(config):
+        children.start("mqks.cli.mqksd", *flags)
+        while children.work and not is_listening(config):
             time.sleep(LOOK_AGAIN)
-        if broker.poll() is None and not children.signalled and (command := pipeline_command(args, config)):
-            children.start("mqks.cli.mqks", "pipeline", *command)
+        if children.work and args.pipeline:
+            start_pipeline(args, config, children)
         return children.wait()
 
 
@@ -108,13 +112,17 @@ def url_of(config: Config) -> str:
     return str(Address(reachable(config), config.port, tls=config.tls_cert is not None))
 
 
-def pipeline_command(args: Namespace, config: Config) -> list[str]:
-    """Empty where there is none to be run; then it has been said why."""
-    if not args.pipeline:
-        return []
-    if reason := hindrance(config):
+def start_pipeline(args: Namespace, config: Config, children: Children) -> None:
+    reason = hindrance(config) or failure(args.before_pipeline, children) or missing()
+    if not children.work:
+        return
+    if reason:
         complain(f"no pipeline: {reason}. The broker runs on without it")
-        return []
+    else:
+        children.start("mqks.cli.mqks", "pipeline", *pipeline_arguments(args, config))
+
+
+def pipeline_arguments(args: Namespace, config: Config) -> list[str]:
     where = [
         f"--url={args.url or url_of(config)}",
         f"--data={config.data}",
@@ -126,13 +134,31 @@ def pipeline_command(args: Namespace, config: Config) -> list[str]:
 
 
 def hindrance(config: Config) -> str | None:
-    """Why there can be no pipeline here."""
-    from mqks.pipeline.session import CannotStart, check
-
+    """Which setting does not allow a pipeline."""
     if config.memory:
         return "with --memory there is no journal to read"
     if config.auth_file and "MQKS_TOKEN" not in os.environ:
         return "with --auth-file it needs a token of its own in MQKS_TOKEN (docs/CLI.md, mqks up)"
+    return None
+
+
+def failure(command: list[str], children: Children) -> str | None:
+    """How the command before the pipeline fails."""
+    if not command:
+        return None
+    complain(f"the broker takes connections. The pipeline starts after: {shlex.join(command)}")
+    try:
+        code = children.finish(command)
+    except OSError as error:
+        return f"{command[0]}: {error.strerror}"
+    return f"{shlex.join(command)} ended with exit code {code}" if code else None
+
+
+def missing() -> str | None:
+    """What Spark lacks here."""
+    from mqks.pipeline.session import CannotStart, check
+
+    importlib.invalidate_caches()  # it may have been installed just now
     try:
         check()
     except CannotStart as error:
@@ -157,8 +183,9 @@ class Children:
             signal.signal(number, handler)
 
     @property
-    def signalled(self) -> bool:
-        return self._signals > 0
+    def work(self) -> bool:
+        """Does the broker run, and has nobody asked to stop?"""
+        return not self._signals and self._running[0].poll() is None
 
     def _heed(self, *_: object) -> None:
         self._signals += 1
@@ -178,13 +205,25 @@ class Children:
                 child.wait()
             time.sleep(LOOK_AGAIN)
 
-    def start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(self, module: str, *arguments: str) -> None:
+        self._begin([sys.executable, "-m", module, *arguments])
+
+    def _begin(self, command: list[str]) -> subprocess.Popen[bytes]:
         # In a session of its own: Ctrl-C is for this process alone, which passes it on in its order.
-        child = subprocess.Popen(  # nosec B603  # our own module, with the arguments that we were started with
-            [sys.executable, "-m", module, *arguments], start_new_session=True, preexec_fn=die_with_parent
+        child = subprocess.Popen(  # nosec B603  # our own module, or what the user has asked for
+            command, start_new_session=True, preexec_fn=die_with_parent
         )
         self._running.append(child)
         return child
+
+    def finish(self, command: list[str]) -> int | None:
+        """The exit code of this command. None: it still runs, since all is to end."""
+        child = self._begin(command)
+        while self.work and child.poll() is None:
+            time.sleep(LOOK_AGAIN)
+        if child.poll() is not None:
+            self._running.remove(child)
+        return child.returncode
 
     def wait(self) -> int:
         """Until the broker has ended, which is said, or Ctrl-C; answers the exit code of all."""
