@@ -9,7 +9,7 @@ async with mqks.connect() as mq:
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -17,13 +17,14 @@ from mqks.client import verbs
 from mqks.client.address import find_address
 from mqks.client.aio_driver import AsyncDriver, resolve
 from mqks.client.aio_stream import Answers, Stream
+from mqks.client.base_client import BaseClient
 from mqks.client.consumer import BaseConsumer
 from mqks.client.errors import ConnectionLost, MqksError, Refused
-from mqks.client.limits import QueueLimits
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
 from mqks.client.session import Done, log
 from mqks.client.verbs import PIECE, WINDOW, Outgoing, Place
+from mqks.client.wanted import WantedMessages
 from mqks.client.wire import Message
 
 
@@ -104,7 +105,7 @@ class AsyncConsumer(BaseConsumer[Awaitable[bool]]):
             self._driver.session.write_notes()
 
 
-class AsyncClient:
+class AsyncClient(BaseClient[Coroutine[Any, Any, str], Coroutine[Any, Any, None], AsyncConsumer]):
     """Use it as an async context manager, or call `start` and, in the end, `close`."""
 
     def __init__(self, url: str | None = None, **options: Unpack[OptionWords]) -> None:
@@ -139,13 +140,6 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close(0 if kind and not self.connected else None)  # who is interrupted does not want to wait
-
-    @property
-    def connected(self) -> bool:
-        return self._session.connected
-
-    def __repr__(self) -> str:
-        return f"<mqks.AsyncClient of {self.address}, {'connected' if self.connected else 'not connected'}>"
 
     async def publish(
         self, event: str, data: object = "", *, confirm: bool = False, once: bool | str = False, id: str | None = None
@@ -213,92 +207,9 @@ class AsyncClient:
         self._driver.flush_soon()
         return id
 
-    def consume(
-        self,
-        queue: str,
-        events: Iterable[str] = (),
-        *,
-        add_events: Iterable[str] = (),
-        manual_ack: bool = False,
-        prefetch: int | None = None,
-        delete_queue_when_unused: bool | float = False,
-        **limits: Unpack[QueueLimits],
-    ) -> AsyncConsumer:
-        """A consumer to iterate over. With events, the queue's are replaced; with add_events, some are added."""
-        stream: Stream[AsyncMessage] = Stream(self._driver)
-        wanted = verbs.consumer(
-            stream,
-            AsyncMessage,
-            queue,
-            events,
-            add_events,
-            manual_ack=manual_ack,
-            prefetch=prefetch,
-            delete_queue_when_unused=delete_queue_when_unused,
-            limits=limits,
-        )
-        stream.open(wanted)
-        return AsyncConsumer(self._driver, wanted, stream)
-
-    def recv(
-        self,
-        queue: str,
-        pattern: Mapping[str, Any],
-        *,
-        manual_ack: bool = False,
-        prefetch: int | None = None,
-        delete_queue_when_unused: bool | float = True,
-        **limits: Unpack[QueueLimits],
-    ) -> AsyncConsumer:
-        """The SEVX way to consume: events that have all that the pattern has. Their JSON is the message's data."""
-        stream: Stream[AsyncMessage] = Stream(self._driver)
-        wanted = verbs.receiver(
-            stream,
-            AsyncMessage,
-            queue,
-            pattern,
-            manual_ack=manual_ack,
-            prefetch=prefetch,
-            delete_queue_when_unused=delete_queue_when_unused,
-            limits=limits,
-        )
-        stream.open(wanted)
-        return AsyncConsumer(self._driver, wanted, stream)
-
-    async def rebind(
-        self,
-        queue: str,
-        events: Iterable[str] | None = None,
-        *,
-        remove: Iterable[str] = (),
-        remove_mask: Iterable[str] = (),
-        add: Iterable[str] = (),
-        **limits: Unpack[QueueLimits],
-    ) -> None:
-        """Replace the queue's events ([] removes all), or remove and add some; limit how long it may be."""
-        await self._driver.ask(verbs.rebind(queue, events, remove, remove_mask, add, limits))
-
-    async def delete_queue(self, queue: str, *, when_unused: bool | float = False) -> None:
-        """At once, which ends this client's own consumers of it, or when it is unused (for so many seconds)."""
-        request = verbs.delete_queue(queue, when_unused)
-        if when_unused is False:
-            self._session.delete_queue(queue)
-        await self._driver.ask(request)
-
-    async def ping(self, data: object = "") -> str:
-        return await self._driver.ask(verbs.ping(data))
-
-    async def eval(self, code: str) -> str:
-        """What the broker says of itself: see `_eval` in the protocol."""
-        return await self._driver.ask(verbs.evaluate(code))
-
     async def stats(self) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(await self._driver.ask("stats"))
         return answer
-
-    async def hold(self, name: str, position: int | str, seconds: float) -> None:
-        """Keep the journal from this position on from being removed, for so long."""
-        await self._driver.ask(verbs.hold(name, position, seconds))
 
     async def history(
         self,
@@ -319,9 +230,19 @@ class AsyncClient:
         finally:
             stream.leave()
 
-    async def request(self, action: str, data: str = "") -> str:
-        """Any action that answers once, and that may be asked again if the connection goes before its answer."""
-        return await self._driver.ask(f"{verbs.name(action)} {data}".rstrip(" "))
+    def _ask(self, request: str) -> Coroutine[Any, Any, str]:
+        return self._driver.ask(request)
+
+    async def _do(self, request: str, deletes: str = "") -> None:
+        if deletes:
+            self._session.delete_queue(deletes)
+        await self._driver.ask(request)
+
+    def _consume(self, want: Callable[[verbs.Sink, type[Message]], WantedMessages]) -> AsyncConsumer:
+        stream: Stream[AsyncMessage] = Stream(self._driver)
+        wanted = want(stream, AsyncMessage)
+        stream.open(wanted)
+        return AsyncConsumer(self._driver, wanted, stream)
 
     def _publish(self, event: str, data: object, id: str | None, once: bool | str) -> "asyncio.Future[str]":
         session = self._session

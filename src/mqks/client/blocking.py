@@ -15,15 +15,16 @@ from typing import Any, Self, Unpack
 
 from mqks.client import verbs
 from mqks.client.address import find_address
+from mqks.client.base_client import BaseClient
 from mqks.client.blocking_driver import NEVER, BlockingDriver
 from mqks.client.blocking_stream import Answers, Stream, ask
 from mqks.client.consumer import BaseConsumer
 from mqks.client.errors import ConnectionLost, MqksError, Refused
-from mqks.client.limits import QueueLimits
 from mqks.client.message import Record
 from mqks.client.options import Options, OptionWords
 from mqks.client.session import log
 from mqks.client.verbs import PIECE, WINDOW, Outgoing, Place
+from mqks.client.wanted import WantedMessages
 from mqks.client.wire import Message as AnyMessage
 
 
@@ -110,7 +111,7 @@ class Consumer(BaseConsumer[bool]):
             self._driver.session.write_notes()
 
 
-class Client:
+class Client(BaseClient[str, None, Consumer]):
     """Connected when it is made; use it as a context manager, or `close` it in the end."""
 
     def __init__(self, url: str | None = None, **options: Unpack[OptionWords]) -> None:
@@ -141,13 +142,6 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(0 if kind and not self.connected else None)  # who is interrupted does not want to wait
-
-    @property
-    def connected(self) -> bool:
-        return self._session.connected
-
-    def __repr__(self) -> str:
-        return f"<mqks.Client of {self.address}, {'connected' if self.connected else 'not connected'}>"
 
     def publish(
         self, event: str, data: object = "", *, confirm: bool = False, once: bool | str = False, id: str | None = None
@@ -216,93 +210,9 @@ class Client:
             answers.wait()
         return id
 
-    def consume(
-        self,
-        queue: str,
-        events: Iterable[str] = (),
-        *,
-        add_events: Iterable[str] = (),
-        manual_ack: bool = False,
-        prefetch: int | None = None,
-        delete_queue_when_unused: bool | float = False,
-        **limits: Unpack[QueueLimits],
-    ) -> Consumer:
-        """A consumer to iterate over. With events, the queue's are replaced; with add_events, some are added."""
-        stream: Stream[Message] = Stream(self._driver)
-        wanted = verbs.consumer(
-            stream,
-            Message,
-            queue,
-            events,
-            add_events,
-            manual_ack=manual_ack,
-            prefetch=prefetch,
-            delete_queue_when_unused=delete_queue_when_unused,
-            limits=limits,
-        )
-        stream.open(wanted)
-        return Consumer(self._driver, wanted, stream)
-
-    def recv(
-        self,
-        queue: str,
-        pattern: Mapping[str, Any],
-        *,
-        manual_ack: bool = False,
-        prefetch: int | None = None,
-        delete_queue_when_unused: bool | float = True,
-        **limits: Unpack[QueueLimits],
-    ) -> Consumer:
-        """The SEVX way to consume: events that have all that the pattern has. Their JSON is the message's data."""
-        stream: Stream[Message] = Stream(self._driver)
-        wanted = verbs.receiver(
-            stream,
-            Message,
-            queue,
-            pattern,
-            manual_ack=manual_ack,
-            prefetch=prefetch,
-            delete_queue_when_unused=delete_queue_when_unused,
-            limits=limits,
-        )
-        stream.open(wanted)
-        return Consumer(self._driver, wanted, stream)
-
-    def rebind(
-        self,
-        queue: str,
-        events: Iterable[str] | None = None,
-        *,
-        remove: Iterable[str] = (),
-        remove_mask: Iterable[str] = (),
-        add: Iterable[str] = (),
-        **limits: Unpack[QueueLimits],
-    ) -> None:
-        """Replace the queue's events ([] removes all), or remove and add some; limit how long it may be."""
-        ask(self._driver, verbs.rebind(queue, events, remove, remove_mask, add, limits))
-
-    def delete_queue(self, queue: str, *, when_unused: bool | float = False) -> None:
-        """At once, which ends this client's own consumers of it, or when it is unused (for so many seconds)."""
-        request = verbs.delete_queue(queue, when_unused)
-        if when_unused is False:
-            with self._driver.lock:
-                self._session.delete_queue(queue)
-        ask(self._driver, request)
-
-    def ping(self, data: object = "") -> str:
-        return ask(self._driver, verbs.ping(data))
-
-    def eval(self, code: str) -> str:
-        """What the broker says of itself: see `_eval` in the protocol."""
-        return ask(self._driver, verbs.evaluate(code))
-
     def stats(self) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(ask(self._driver, "stats"))
         return answer
-
-    def hold(self, name: str, position: int | str, seconds: float) -> None:
-        """Keep the journal from this position on from being removed, for so long."""
-        ask(self._driver, verbs.hold(name, position, seconds))
 
     def history(
         self,
@@ -323,6 +233,17 @@ class Client:
         finally:
             self._driver.release(wanted)  # which may be when Python finds that nobody reads it any more
 
-    def request(self, action: str, data: str = "") -> str:
-        """Any action that answers once, and that may be asked again if the connection goes before its answer."""
-        return ask(self._driver, f"{verbs.name(action)} {data}".rstrip(" "))
+    def _ask(self, request: str) -> str:
+        return ask(self._driver, request)
+
+    def _do(self, request: str, deletes: str = "") -> None:
+        if deletes:
+            with self._driver.lock:
+                self._session.delete_queue(deletes)
+        ask(self._driver, request)
+
+    def _consume(self, want: Callable[[verbs.Sink, type[AnyMessage]], WantedMessages]) -> Consumer:
+        stream: Stream[Message] = Stream(self._driver)
+        wanted = want(stream, Message)
+        stream.open(wanted)
+        return Consumer(self._driver, wanted, stream)
