@@ -3,6 +3,7 @@
 python -m verification power --count=200 --seed=1
 python -m verification all --minutes=30
 python -m verification replay FOLDER
+python -m verification mutations --only=hold
 """
 
 import argparse
@@ -13,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from verification import mutations
 from verification.case import replay
 from verification.damage import Damage
 from verification.history import History
@@ -49,11 +51,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m verification", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("tool", choices=(*TOOLS, "all", "replay"))
+    parser.add_argument("tool", choices=(*TOOLS, "all", "replay", "mutations"))
     parser.add_argument("folder", nargs="?", type=Path, help="what a failure has kept, for replay")
     parser.add_argument("--count", type=int, default=100, help="cases of one tool [%(default)s]")
     parser.add_argument("--minutes", type=float, default=30.0, help="time for all tools [%(default)s]")
     parser.add_argument("--seed", type=int, default=None, help="the choices of a run [random, and printed]")
+    parser.add_argument("--only", help="planted bugs with this in their names, for mutations [all]")
     arguments = parser.parse_args()
     if arguments.tool == "replay":
         with tempfile.TemporaryDirectory(prefix="mqks-replay-") as scratch:
@@ -61,6 +64,8 @@ def main() -> int:
         print("\n".join(found) or "no violation")
         return 1 if found else 0
     seed = random.SystemRandom().randrange(1 << 30) if arguments.seed is None else arguments.seed
+    if arguments.tool == "mutations":
+        return mutations.main(arguments.only, seed)
     if arguments.tool != "all":
         return 0 if run(arguments.tool, arguments.count, seed) else 1
     end = time.monotonic() + arguments.minutes * 60

@@ -119,6 +119,8 @@ class Damage:
             if base is None or number % FOLDERS == 0:
                 base = self._make_base(number)
             self._damage(base)
+            if self.failures:
+                return
 
     def _make_base(self, number: int) -> Base:
         folder = self._folder / f"base{number}"
@@ -175,6 +177,8 @@ class Damage:
             if REPORT.search(broker.text):
                 cut = CUT.search(broker.text)
                 torn = [batch for batch in journal_files.batches(before) if cut and batch.position >= int(cut[1])]
+                if cut and any(batch.synced > int(cut[1]) for batch in torn if batch not in changed):
+                    return "cut", [f"{case.name}: it cuts off what was known to be on disk:\n{broker.text}"]
                 case.allowed = _missing([*changed, *torn])
             return "silent" if case.allowed == NOTHING else "reported", case.check(folder, keep)
         if not ADVICE.search(broker.text):

@@ -24,7 +24,7 @@ from verification.workload import Workload, set_up
 LIVES = 12  # in one folder
 STEPS = 60  # requests in a part of a life
 PATIENT = ("--dedup-window=365d", "--retain-age=365d")  # a clock that jumps makes ids and messages old
-SIGNALS = ("kill", "kill during recovery", "stop for a while", "terminate", "clock jumps")
+SIGNALS = ("kill", "kill during recovery", "stop for a while", "terminate", "clock jumps", "second broker")
 
 
 class History:
@@ -119,7 +119,17 @@ class History:
             broker.process.terminate()
         elif fault == "clock jumps":
             control.set_clock(self._rng.choice((-86400, -3600, -5, 5, 3600, 40 * 86400)))
+        elif fault == "second broker":
+            self._start_another(broker)
         else:
             broker.process.send_signal(signal.SIGSTOP)
             time.sleep(0.05)
             broker.process.send_signal(signal.SIGCONT)
+
+    def _start_another(self, broker: Broker) -> None:
+        another = Broker(broker.data)
+        try:
+            if another.wait_until_ready():
+                self.failures.append(f"life {self._life}: a second broker starts on the folder")
+        finally:
+            another.kill()

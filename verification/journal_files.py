@@ -16,6 +16,7 @@ class Batch:
     end: int
     messages: tuple[str, ...]
     position: int
+    synced: int  # up to here the journal was on disk when it was written
     defines: bool  # has lines that say what queues are
 
 
@@ -31,7 +32,8 @@ def batches(folder: Path) -> list[Batch]:
                 break
             lines = [line.split(b" ", 2) for line in data[at + HEADER : end].splitlines()]
             messages = tuple(line[0].decode() for line in lines if line[1] in MESSAGES)
-            found.append(Batch(f"journal/{path.name}", at, end, messages, int(header[1]), len(messages) < len(lines)))
+            where = int(header[1]), int(header[4])
+            found.append(Batch(f"journal/{path.name}", at, end, messages, *where, len(messages) < len(lines)))
             at = end
     return found
 

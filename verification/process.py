@@ -41,6 +41,7 @@ class Broker:
     def __init__(
         self, data: Path, *flags: str, preload: Path | None = None, log: Path | None = None, faults: Path | None = None
     ) -> None:
+        self.data = data
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MQKS_")}
         if preload is not None:
             environment |= {"LD_PRELOAD": str(preload), "PRELOAD_ROOT": str(data)}

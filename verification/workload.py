@@ -24,6 +24,7 @@ FLAGS = {
     "bounded": f" --max-length={LENGTH} --overflow=reject",
 }
 EVENTS = ("job", "note", "sample", "order")
+PINGS = 20_000  # more than the broker answers in many turns
 
 
 def queues_of(event: str) -> list[str]:
@@ -53,11 +54,12 @@ class Workload:
         self._ids: dict[str, str] = {}  # of consumers, by queue
         self._once: list[str] = []
         self._steps = (
-            (6, self._publish),
+            (6.0, self._publish),
             (2, self._publish_once),
             (1, self._send),
             (5, self._consume),
             (1, self._leave),
+            (0.5, self._replace),
             (1, self._bind),
             (1, self._pause),
             (1, self._read_history),
@@ -67,10 +69,11 @@ class Workload:
 
     def run(self, steps: int) -> None:
         """The broker may go away at any time: that ends it."""
-        actions = [action for weight, action in self._steps for _ in range(weight)]
+        weights = [weight for weight, _ in self._steps]
+        actions = [action for _, action in self._steps]
         try:
             for _ in range(steps):
-                self._rng.choice(actions)()
+                self._rng.choices(actions, weights)[0]()
                 for line in (*self._publishers, self.control):
                     line.take()
         except (Gone, ConnectionError):
@@ -122,10 +125,7 @@ class Workload:
         queue = self._rng.choice(("work", "work", "copy", "bounded", "json"))
         kind = "auto" if queue == "copy" else "manual"
         if queue not in self._consumers:
-            line = self._consumers[queue] = self._connect()
-            flags = "" if kind == "auto" else f" --manual-ack --prefetch={self._rng.randint(1, 30)}"
-            self._ids[queue] = f"{queue}/{kind}/{self._id('')}"
-            line.send(f"{self._ids[queue]} consume {queue}{flags}")
+            self._join(queue, "" if kind == "auto" else f" --manual-ack --prefetch={self._rng.randint(1, 30)}")
         line = self._consumers[queue]
         for delivery in line.take(0.005):
             consumer, result, rest = delivery.split(" ", 2)
@@ -137,6 +137,22 @@ class Workload:
                 line.send(f"{self._id('a')} ack {self._confirm()}{consumer} {message}")
             elif chance < 0.85:
                 line.send(f"{self._id('r')} reject {self._confirm()}{consumer} {message}")
+
+    def _join(self, queue: str, flags: str) -> None:
+        line = self._consumers[queue] = self._connect()
+        self._ids[queue] = f"{queue}/{'manual' if flags else 'auto'}/{self._id('')}"
+        line.send(f"{self._ids[queue]} consume {queue}{flags}")
+
+    def _replace(self) -> None:
+        """A consumer says much and closes, and another takes its place before the broker has read all of that."""
+        if "work" not in self._consumers:
+            self._join("work", " --manual-ack")
+        self._consumers["work"].send(*["hurry ping"] * PINGS)
+        self._consumers.pop("work").close()
+        self._join("work", " --manual-ack")
+        for _ in range(5):
+            self._publishers[0].send(*(f"{self._id('m')} publish job {at}" for at in range(20)))
+            self._consumers["work"].take(0.005)
 
     def _leave(self) -> None:
         if self._consumers:
