@@ -83,6 +83,10 @@ verify: MINUTES ?= 30
 verify: install  ## decide every promise from outside: disk faults, power loss, damaged files (MINUTES=…, ARGS="--seed=…")
 	@$(BIN)/python -m verification all --minutes=$(MINUTES) $(ARGS)
 
+.PHONY: verify-mutations
+verify-mutations: install  ## plant bugs in a copy of the broker: does a tool catch each? (ARGS="--only=… --seed=…")
+	@$(BIN)/python -m verification mutations $(ARGS)
+
 bench: install  ## measure beside NATS, Redis, Spark's own reader and a plain copy (ARGS="--quick" for a look)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
