@@ -11,6 +11,7 @@ from mqks.broker import Broker, inspection, slices
 from mqks.broker.client import Client
 from mqks.broker.operations import LEAVING, RETURNED, RETURNED_AT_ONCE, TELLING
 from mqks.core.parts import Queue
+from mqks.journal import progress
 from tests.broker.on_disk import OnDisk
 
 QUOTA = 1000  # units of long work in one turn: fewer than there are, so that these tests are quick
@@ -23,6 +24,7 @@ PEER = "127.0.0.1:1"
 def _quota() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slices, "QUOTA", QUOTA)
+        patch.setattr(progress, "PIECE", 1 << 13)
         yield
 
 

@@ -479,13 +479,16 @@ class Journal:
         def written() -> None:
             self._start_sync((*self.index.to_sync(), *files, self._logs.folder), synced, urgent=False)
 
+        self._core.charge(made.memory)
         self._owner.slices.start(self._write_checkpoint(made, pieces, files, written))
 
     def _write_checkpoint(
         self, made: Checkpoint, pieces: Iterator[int], files: tuple[int, int], written: Callable[[], None]
     ) -> Iterator[int]:
-        """In slices, since there may be very many queues. What it says is of the moment when it began."""
+        """In slices, since there may be very many queues. What it says is of the moment when it began, and charged as
+        memory until it is written."""
         file, log_file = files
+        charged = made.memory
         try:
             for size in pieces:
                 yield WRITING + size // WRITTEN
@@ -496,6 +499,9 @@ class Journal:
         else:
             self._checkpointed_at = made.position
             written()
+        finally:
+            made.release()
+            self._core.charge(-charged)
 
     def _abandon_checkpoint(self, error: Exception) -> None:
         """The logs since the one before go on to be needed."""

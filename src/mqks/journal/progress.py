@@ -20,7 +20,6 @@ import logging
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, NamedTuple
 
 from mqks.core.crc import crc32
@@ -47,8 +46,8 @@ HEAD = struct.Struct("<8sQ")  # of a log that begins with a checkpoint: magic, n
 HEAD_MAGIC = b"mqkshead"
 HEAD_SIZE = HEAD.size + 4  # with its crc
 AHEAD = 1 << 20
-AT_ONCE = 200  # queues in one piece of a checkpoint,
-PIECE = 1 << 16  # and bytes
+PIECE = 1 << 15  # bytes of a checkpoint that are made and written at a time
+QUEUE_COST = 80  # bytes of memory for a queue in Snapshots, beside its snapshot
 POSITION_BITS = 56  # of an item; the rest are its retries
 
 
@@ -63,13 +62,14 @@ class Kept(NamedTuple):
 
 @dataclass
 class Snapshots:
-    """All queues of one moment. To take them must be quick: nothing is made of them until they are written."""
+    """All queues of one moment. Taking them must be quick: nothing is made of them until they are written. Together
+    they may be as large as the queues, so writing them copies a piece at a time."""
 
-    names: list[bytes]
-    births: list[int]
-    definitions: list[bytes]
-    data: bytes  # of one queue after the other
-    sizes: bytes  # in it, as words
+    names: list[bytes] = field(default_factory=list)
+    births: list[int] = field(default_factory=list)
+    definitions: list[bytes] = field(default_factory=list)
+    data: bytes = b""  # of one queue after the other
+    sizes: bytes = b""  # in it, as words
 
     def __iter__(self) -> Iterator[Kept]:
         at = 0
@@ -77,6 +77,27 @@ class Snapshots:
         for name, birth, definition, size in zip(self.names, self.births, self.definitions, sizes, strict=True):
             yield Kept(name, birth, definition, self.data[at : at + size])
             at += size
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes. Names and definitions are shared with the queues."""
+        return len(self.data) + len(self.sizes) + QUEUE_COST * len(self.names)
+
+    def described(self) -> Iterator[bytes]:
+        """All but the data, as elements of a JSON array: of some queues at a time, or of one with a long definition."""
+        sizes = memoryview(self.sizes).cast("Q")
+        begin, separator = 0, b""
+        while begin < len(self.names):
+            end, left = begin, PIECE
+            while end < len(self.names) and left > 0:
+                left -= QUEUE_COST + len(self.names[end]) + len(self.definitions[end])
+                end += 1
+            some = [
+                [_text(self.names[at]), self.births[at], _text(self.definitions[at]), sizes[at]]
+                for at in range(begin, end)
+            ]
+            yield separator + json.dumps(some).encode()[1:-1]
+            begin, separator = end, b", "
 
 
 @dataclass
@@ -86,7 +107,7 @@ class Checkpoint:
     crc: int = 0  # of the last batch before it
     dtid: bytes = b""  # when it was made
     holds: dict[bytes, list[float]] = field(default_factory=dict)  # name → position, expiry
-    queues: Iterable[Kept] = ()
+    queues: Snapshots = field(default_factory=Snapshots)
     extents: bytes = b""
     key: bytes = b""  # that the ids of --once are hashed with
     seen: bytes = b""  # these ids
@@ -95,15 +116,24 @@ class Checkpoint:
     @property
     def least_size(self) -> int:
         """Bytes that the file has at least; never 0, which no file system reserves."""
-        of_queues = len(self.queues.data) if isinstance(self.queues, Snapshots) else 0
-        return len(self.extents) + of_queues + len(self.seen) + CRC_SIZE
+        return len(self.extents) + len(self.queues.data) + len(self.seen) + CRC_SIZE
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes until it is released."""
+        return self.queues.memory + len(self.extents) + len(self.seen)
+
+    def release(self) -> None:
+        """All of it is written: free what was needed for that."""
+        self.queues, self.extents, self.seen = Snapshots(), b"", b""
 
     def pieces(self) -> Iterator[bytes]:
-        """The file, a piece of some queues at a time."""
+        """The file. A piece is short, unless the definition of one queue is long."""
         crc = 0
-        for piece in self._content():
-            crc = crc32(piece, crc)
-            if piece:
+        for part in self._content():
+            for at in range(0, len(part), PIECE):
+                piece = part[at : at + PIECE]
+                crc = crc32(piece, crc)
                 yield piece
         yield struct.pack("<I", crc)
 
@@ -120,17 +150,9 @@ class Checkpoint:
             "log": True,
         }
         yield json.dumps(head).encode()[:-1] + b', "queues": ['
-        separator = b""
-        for some in _by_some(self.queues):
-            told = [[_text(kept.name), kept.birth, _text(kept.definition), len(kept.snapshot)] for kept in some]
-            yield separator + json.dumps(told).encode()[1:-1]
-            separator = b", "
+        yield from self.queues.described()
         yield b"]}\n"
-        yield self.extents
-        for some in _by_some(self.queues):
-            snapshots = b"".join(kept.snapshot for kept in some)
-            yield from (snapshots[at : at + PIECE] for at in range(0, len(snapshots), PIECE))
-        yield self.seen
+        yield from (self.extents, self.queues.data, self.seen)
 
     def create(self, disk: Disk) -> int:
         """A file that is no checkpoint yet."""
@@ -173,21 +195,20 @@ class Checkpoint:
         made.holds = {_bytes(name): hold for name, hold in head["holds"].items()}
         at = head["extents"]
         made.extents = rest[:at]
-        queues = []
-        for name, birth, definition, size in head["queues"]:
-            queues.append(Kept(_bytes(name), birth, _bytes(definition), rest[at : at + size]))
-            at += size
-        made.queues = queues
+        told = head["queues"]
+        sizes = [size for *_, size in told]
+        made.queues = Snapshots(
+            [_bytes(name) for name, *_ in told],
+            [birth for _, birth, *_ in told],
+            [_bytes(definition) for *_, definition, _ in told],
+            rest[at : at + sum(sizes)],
+            struct.pack(f"{len(sizes)}Q", *sizes),
+        )
+        at += sum(sizes)
         made.key = bytes.fromhex(head.get("key", ""))  # the first ones knew no --once
         made.seen = rest[at : at + head.get("seen", 0)]
         made.has_log = head.get("log", False)
         return made
-
-
-def _by_some(queues: Iterable[Kept]) -> Iterator[list[Kept]]:
-    left = iter(queues)
-    while some := list(islice(left, AT_ONCE)):
-        yield some
 
 
 def _text(name: bytes) -> str:
