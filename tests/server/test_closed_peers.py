@@ -14,10 +14,11 @@ import pytest
 
 from mqks.broker.client import Client
 from mqks.broker.limits import Limits
+from mqks.core.sockets import Poller
 from tests.certificates import Authority
 from tests.running import PATIENCE, Connection, running_broker
 from tests.server.test_connections import reset
-from tests.server.test_turns import SHARE, Turns
+from tests.server.test_turns import EFFORT, SHARE, Turns, fail
 
 MANUAL = b"c1 consume q1 e1 --manual-ack\n"
 PINGS = b"p ping\n" * (10 * SHARE)
@@ -25,6 +26,7 @@ MESSAGES = 10
 DELIVERY = re.compile(rb"c[12] ok (\d+) event=e1")
 WAYS = {"closes": socket.socket.close, "resets": reset}
 HIGH_WATER = 256 << 10
+CLOSES = 8  # that the broker learns of at a time
 CHOKED = 2 * HIGH_WATER + (1 << 20)  # bytes of replies, and its input is not processed
 
 
@@ -277,6 +279,60 @@ def test_the_rate_limit_does_not_delay_what_returns() -> None:
     stage.until_gone()
     assert got(new) == [number for number in range(MESSAGES) if number != 1]
     stage.close()
+
+
+@pytest.mark.parametrize("settle", [b"ack", b"reject"])
+def test_nobody_waits_longer_than_until_all_is_settled(stage: Stage, settle: bytes) -> None:
+    stage.old.sendall(PINGS + b"a %s c1 --all\n" % settle + PINGS)
+    stage.old.close()
+    new, _ = stage.consumer()
+    stage.publish()
+    assert got(new) == []
+    stage.until(lambda: stage.broker.queues[b"q1"].unsettled == 0)
+    stage.turn()
+    assert not stage.old_client.gone
+    expected = [] if settle == b"ack" else list(range(MESSAGES))
+    assert sorted(got(new)) == expected + list(range(MESSAGES, 2 * MESSAGES))
+
+
+# ---- Work
+
+
+def test_the_consumers_of_a_closed_connection_are_looked_at_once() -> None:
+    """However many turns its input takes."""
+    count = SHARE
+    stage = Stage(b"".join(b"c%d consume q1 e1 --manual-ack\n" % number for number in range(count)))
+    before = stage.broker.core.effort
+    stage.old.sendall(PINGS)
+    stage.old.close()
+    for _ in range(5):
+        stage.turn()
+    assert stage.old_client.peer_closed and not stage.old_client.gone
+    assert stage.broker.core.effort - before in (count, count + 1), "one may be looked at before the others"
+    stage.close()
+
+
+def test_a_turn_learns_of_closes_up_to_its_share_of_work() -> None:
+    """Closed for sending, with consumers that were given nothing: it takes a look at each to see that. A turn later
+    they get no more messages. Their input is blocked: the end of it would be read in the same turn."""
+    turns = Turns()
+    core, queue = turns.broker.core, turns.broker.queue(b"q2")
+    turns.poller = Poller(core, core.detach, core.detach, fail)  # the broker itself knows of no consumers here
+    closed = [turns.pair() for _ in range(2 * CLOSES + 1)]
+    for near, client in closed:
+        for number in range(EFFORT // CLOSES // 2):
+            core.join(client, b"%d" % number, queue, 0, False, 0)
+        core.block(client)
+        half_close(near)
+    known = []
+    for _ in range(3):
+        turns.turn()
+        known.append(sum(client.peer_closed for _, client in closed))
+    turns.close()
+    assert known == [0, 2 * CLOSES, 2 * CLOSES + 1]
+
+
+# ---- Replies
 
 
 def test_a_half_closed_consumer_leaves_though_replies_are_to_come(stage: Stage) -> None:

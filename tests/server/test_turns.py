@@ -4,10 +4,12 @@ The broker is in process, and the test takes its turns; the sockets are real.
 """
 
 import math
+import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -252,6 +254,42 @@ def test_when_a_great_many_wait_some_of_them_have_their_turn(turns: Turns) -> No
     assert len(turns.broker.core.resumable()) == 256
     assert len(turns.broker.core.resumable()) == 300 - 256
     assert turns.broker.core.resumable() == []
+
+
+@pytest.mark.parametrize("lacking", ["a delivery", "an update"])
+def test_what_lacked_memory_goes_on_when_a_send_has_freed_it(turns: Turns, lacking: str) -> None:
+    """The send comes last in a turn. Then nothing else happens, and the broker must not wait for it."""
+    core = turns.broker.core
+    (_, reader), (near, client) = turns.pair(), turns.pair()
+    near.sendall(b"s subscribe q1 e1\nm publish e1 data\nc2 consume q2\np pause nobody\n")
+    turns.turn()
+    ceiling = core.ceiling if lacking == "a delivery" else core.max_memory
+    core.charge(ceiling - core.used - (32 << 10))
+    core.say(reader, b"x" * (64 << 10) + b"\n")
+    assert core.used >= ceiling
+    if lacking == "a delivery":
+        near.sendall(b"c1 consume q1\n")
+    else:
+        core.tell(client.consumers[b"c2"])
+    turns.turn()
+    assert core.used < ceiling
+
+    ours, theirs = socket.socketpair()
+    told: list[bytes] = []
+
+    def listen() -> None:
+        near.settimeout(PATIENCE)
+        with suppress(TimeoutError):
+            told.append(near.recv(1 << 10))
+        ours.sendall(b"x")
+
+    with ours, theirs:
+        turns.poller.watch(theirs.fileno(), select.EPOLLIN, False)
+        listening = threading.Thread(target=listen)
+        listening.start()
+        assert turns.poller.wait(-1) == [(theirs.fileno(), select.EPOLLIN)]
+        listening.join()
+    assert told == [b"c1 ok m event=e1 data\n" if lacking == "a delivery" else b"c2 ok --update q2\n"]
 
 
 @pytest.mark.parametrize("leave", [socket.socket.close, reset], ids=["closes", "resets"])

@@ -66,13 +66,16 @@ cdef class Settler(Router):
         may_take(self, c)
 
     cdef int end_deliveries(self, Connection c) except -1:
-        """The peer has closed: its consumers get no more messages, and those that join later wait for what returns. Idempotent."""
+        """The peer has closed: its consumers get no more messages, and those that join later wait for what returns. Idempotent: its
+        consumers are looked at once, which counts as effort. None of them has more unsettled messages later."""
         cdef Consumer consumer
         cdef dict returning
         c.peer_closed = True
         c.high_water = 0
-        if c.closing or not c.consumers or (not c.gone and is_stalled(self, c)):
+        if c.marked or not c.consumers or (not c.gone and is_stalled(self, c)):
             return 0
+        c.marked = True
+        self.effort += len(c.consumers)
         for consumer in c.consumers.values():
             if consumer.ring.live:
                 if not c.closing:
@@ -86,17 +89,15 @@ cdef class Settler(Router):
         return 0
 
     cdef int review_returning(self, Connection c) except -1:
-        """Nobody waits for consumers of a closed peer that have settled all, nor for a peer that is half-closed and does not read its
-        replies: its input is not processed, and that may last for ever."""
+        """Nobody waits for a peer that is half-closed and does not read its replies: its input is not processed, and that may last for
+        ever."""
         cdef Consumer consumer
-        cdef bint stalled
-        if c.closing:
-            stalled = is_stalled(self, c)
-            if stalled:
-                c.closing = 0
+        if c.closing and is_stalled(self, c):
+            c.closing = 0
+            c.marked = False
+            self.effort += len(c.consumers)
             for consumer in c.consumers.values():
-                if stalled or not consumer.ring.live:
-                    stop_waiting_for(self, consumer)
+                stop_waiting_for(self, consumer)
         return 0
 
     def leave(self, Consumer c, bint disconnected):
@@ -151,6 +152,7 @@ cdef class Settler(Router):
         """Drop a queue and all it holds; its consumers are gone."""
         cdef Consumer c
         q.gone = True
+        q.returning = None
         for c in q.consumers:
             forget(self, c)
             c.place = -1
@@ -169,7 +171,7 @@ cdef class Settler(Router):
         left = list(q.consumers)
         q.consumers.set_words(1, &self.memory)
         q.consumers = Consumers()
-        q.returning = q.successors = None
+        q.successors = None
         return left
 
     cdef bint settle_next(self, Queue q) except -1:
@@ -224,6 +226,7 @@ cdef class Settler(Router):
             ring.live -= 1
         if ring.live == 0:
             unsettled.emptied(ring, &self.memory)
+        review_emptied(self, c)
         if c.prefetch:
             may_take(self, c)
         return 0
@@ -232,6 +235,11 @@ cdef class Settler(Router):
 cdef inline bint is_stalled(Settler core, Connection c) noexcept:
     """Is its input not processed until its peer reads?"""
     return choked(core, c) or speaks(c)
+
+
+cdef inline int review_emptied(Settler core, Consumer c) except -1:
+    """A delivery of this consumer is settled or has returned: perhaps it was the last one that its successors wait for."""
+    return stop_waiting_for(core, c) if c.returns and c.ring.live == 0 else 0
 
 
 cdef int stop_waiting_for(Settler core, Consumer c) except -1:
@@ -313,7 +321,7 @@ cdef int settle(Settler core, Consumer c, uint64_t number) except -1:
     """Done with this delivery. The caller has taken it out of the ring's index."""
     let_item_go(core, c.queue, unsettled.slot(&c.ring, number).item)
     unsettled.settled(&c.ring, &core.memory, number)
-    return 0
+    return review_emptied(core, c)
 
 
 cdef int by_hand(Settler core, Consumer c, bytes id, Settlement settlement) except -1:
@@ -354,7 +362,7 @@ cdef int to_tail(Settler core, Consumer c, uint64_t number) except -1:
     c.queue.unsettled -= 1
     c.queue.rejected += 1
     core.rejected += 1
-    return 0
+    return review_emptied(core, c)
 
 
 cdef int return_unsettled(Settler core, Consumer c, bint disconnected) except -1:
@@ -387,7 +395,7 @@ cdef int return_to_queue(Settler core, Consumer c, uint64_t number, bint seen) e
     unsettled.settled(&c.ring, &core.memory, number)
     q.unsettled -= 1
     soil(core, q)
-    return 0
+    return review_emptied(core, c)
 
 
 cdef uint64_t retried(Settler core, Queue q, uint64_t item) except? 9:

@@ -78,7 +78,7 @@ cdef enum:
     MOST_UNREAD = 64            # chunks of input thrown away when the broker stops
     MUCH = 64 * 1024            # is sent before the others get theirs
     EVENTS = 256                # sockets read in one turn
-    CLOSES = 64                 # closes by peers that are looked up at a time
+    CLOSES = 8                  # closes by peers that are looked up at a time: some consumers each
     ROUNDS = 8                  # of deliver and send in one turn, while sockets take all and queues have more
 
 
@@ -93,14 +93,22 @@ def give_memory_back():
     trim()
 
 
-cdef bint has_got_something(Connection c) except -1:
-    """Has a consumer of it been given a message?"""
+cdef bint has_got_something(Core core, Connection c) except -1:
+    """Has a consumer of it been given a message? Each that is looked at counts as effort."""
     cdef Consumer consumer
     if c.consumers:
         for consumer in c.consumers.values():
+            core.effort += 1
             if consumer.delivered:
                 return True
     return False
+
+
+cdef bint has_memory_again(Core core) noexcept:
+    """Can those go on in a round that lacked memory in the last one? What was sent after it may have freed some. The next round goes
+    on with all of them, and only lack of memory makes them wait again: so this does not spin."""
+    return ((core.squeezed and core.memory.used < core.max_memory)
+            or (not core.stalled and core.memory.used < core.ceiling and len(core.unserved) > 0))
 
 
 @cython.final
@@ -212,20 +220,25 @@ cdef class Poller:
     def unwatch(self, int fd):
         epoll_ctl(self.epoll, EPOLL_CTL_DEL, fd, NULL)      # it may be closed already
 
-    cpdef notice_closes(self):
+    def notice_closes(self):
         """Learn of every close by a peer that has reached the kernel."""
+        self.take_closes(UINT64_MAX)
+
+    cdef int take_closes(self, uint64_t enough) except -1:
+        """Learn of closes by peers, until so much effort. The kernel reports the others again."""
         cdef epoll_event events[CLOSES]
         cdef int count = CLOSES
         cdef int i
         cdef Connection c
-        while count == CLOSES:
+        while count == CLOSES and self.core.effort < enough:
             count = epoll_wait(self.closes, events, CLOSES, 0)
             for i in range(count):
                 c = <Connection>events[i].data.ptr
-                if events[i].events & EPOLLHUP or has_got_something(c):
+                if events[i].events & EPOLLHUP or has_got_something(self.core, c):
                     self.core.on_peer_closed(c, events[i].events & EPOLLHUP != 0)
                 else:                   # as by `printf 'c1 consume q e' | nc`, which goes on reading
                     self.half_closed.append(c)
+        return 0
 
     cdef int end_half_closed(self) except -1:
         """Those that were served once get no more."""
@@ -250,7 +263,8 @@ cdef class Poller:
         while True:
             milliseconds = -1 if left < 0 else <int>min(ceil(left * 1000), 1e9)
             if ((has_more_to_deliver(self.core) and not self.core.stalled) or self.core.dirty_connections or self.core.can_resume
-                    or (self.core.tail.end != self.core.tail.written and self.core.tail.journaled and not self.core.refusing)):
+                    or (self.core.tail.end != self.core.tail.written and self.core.tail.journaled and not self.core.refusing)
+                    or has_memory_again(self.core)):
                 milliseconds = 0
             with nogil:
                 count = epoll_wait(self.epoll, self.events, EVENTS, milliseconds)
@@ -280,7 +294,7 @@ cdef class Poller:
             events = self.events[i].events
             if what & FOREIGN:
                 if <int>(what >> 1) == self.closes:
-                    self.notice_closes()
+                    self.take_closes(self.core.effort + EFFORT)
                 else:
                     foreign.append((<int>(what >> 1), events))
                 continue
