@@ -6,7 +6,7 @@ import itertools
 import signal
 import socket
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
@@ -14,10 +14,13 @@ from starlette.types import Message
 
 import mqks.testing
 from mqks.broker.actions.history import MOST_MASKS
+from mqks.broker.history import STREAM_COST
 from mqks.web.inside import Refused
 from mqks.web.live import EventStream
+from mqks.web.memory import CONNECTION_COST
 from mqks.web.tail import Tail
 from tests.running import PATIENCE, Connection, RunningBroker, running_broker
+from tests.server.test_connections import reset
 from tests.web.asking import Stream, address, ask, inner, stream, until
 
 STREAMS = ["/api/live", "/api/tail"]
@@ -301,6 +304,30 @@ def test_who_goes_is_forgotten(web: mqks.testing.Broker, path: str) -> None:
     with stream(web, path) as reader:
         assert reader.response.readline()
     wait_until_no_one_is_inside(web)
+
+
+@pytest.mark.parametrize("hang_up", [socket.socket.close, reset], ids=["closes", "resets"])
+def test_a_tail_whose_reader_hangs_up_leaves_nothing_behind(
+    tailed: mqks.testing.Broker, hang_up: Callable[[socket.socket], None]
+) -> None:
+    """Nothing is sent to it after that: the broker learns of it from the connection alone."""
+    broker = inner(tailed)
+    with socket.create_connection(address(tailed), PATIENCE) as wire:
+        wire.sendall(b"GET /api/tail HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        said = b""
+        while b"\n\n" not in said:  # it tells when to come again, and has begun
+            said += wire.recv(1 << 16)
+        with mqks.connect(tailed.url) as client:
+            client.publish("e1", "told")
+        while b"told" not in said:
+            said += wire.recv(1 << 16)
+        [reading] = [client for client in list(broker.clients) if client.inside]
+        assert broker.histories.is_reading(reading)
+        used = broker.core.used
+        hang_up(wire)
+        wait_until_no_one_is_inside(tailed)
+        assert not broker.histories.is_reading(reading)
+        until(lambda: broker.core.used <= used - CONNECTION_COST - STREAM_COST, "its memory is released")
 
 
 def test_streams_end_when_the_broker_stops(tailed: mqks.testing.Broker) -> None:
