@@ -397,6 +397,7 @@ def test_a_stop_sends_what_is_buffered_and_says_that_it_ends(authority: Authorit
         assert control.line() == b"m1 ok "
         broker.process.terminate()
         assert read_all(consumer) == b"c1 ok m1 event=e1 " + MUCH + b"\n"
+        assert broker.process.wait(PATIENCE) == 0, "a second SIGTERM could end it before its exit code is 0"
 
 
 # ── those who do not belong ──
