@@ -195,13 +195,15 @@ def http_bodies(stage: Stage) -> int:
 def http_streams(stage: Stage) -> int:
     """That nobody reads."""
     port = stage.http_port()
+    answers = []
     for _ in range(60):
         client = stage.socket(port)
         client.sendall(b"GET /api/tail HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert client.recv(12) == b"HTTP/1.1 200"
+        answers.append(client.recv(12))
+    assert answers.count(b"HTTP/1.1 200") > 20
     for _ in range(5):
         stage.flood(b"m publish e " + b"\x01" * 15_000 for _ in range(200))
-    return 1  # what they do not read is skipped instead
+    return answers.count(b"HTTP/1.1 503")
 
 
 class Kind(NamedTuple):

@@ -7,12 +7,14 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 import mqks.testing
-from mqks.web.server import FINISH, MOST_CONNECTIONS, MOST_SPARE, MOST_UNKNOWN, TAKE
+from mqks.web.memory import CONNECTION_COST, CONNECTION_SHARE, Places
+from mqks.web.server import FINISH, TAKE
 from mqks.web.server import PATIENCE as PATIENCES
 from tests.running import PATIENCE, Connection
-from tests.web.asking import address, ask, stream, until
+from tests.web.asking import address, ask, inner, stream, until
 from tests.web.logins import ALL, Tokens, bearer, guarded
 
+MOST = Places()
 LIVE = b"GET /api/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -42,7 +44,7 @@ def all_taken(broker: mqks.testing.Broker) -> Iterator[list[socket.socket]]:
     """As many streams as there may be connections."""
     with ExitStack() as stack:
         wires = []
-        for _ in range(MOST_CONNECTIONS):
+        for _ in range(MOST.usual):
             wires.append(stack.enter_context(connected(broker)))
             wires[-1].sendall(LIVE)
             assert wires[-1].recv(1) == b"H"
@@ -70,11 +72,11 @@ def test_who_holds_all_connections_does_not_hide_the_broker(
 ) -> None:
     """More than there are of both kinds, each with half a request: beyond the limit the oldest makes room."""
     with ExitStack() as stack, all_taken(web):
-        wires = [stack.enter_context(connected(web)) for _ in range(2 * MOST_SPARE)]
+        wires = [stack.enter_context(connected(web)) for _ in range(2 * MOST.spare)]
         for wire in wires:
             wire.sendall(b"G")
         assert ask(web, "/healthz").status == 200
-        for wire in wires[: MOST_SPARE + 1]:
+        for wire in wires[: MOST.spare + 1]:
             assert said_until_the_end(wire) == b""
         assert ask(web, "/metrics").status == 200
     assert "is cut off: others came" in caplog.text
@@ -90,18 +92,55 @@ def test_strangers_of_one_address_leave_room_for_others() -> None:
             wire.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{said}\r\n".encode())
             return wire.recv(12)[9:]
 
-        for _ in range(MOST_UNKNOWN + 1):  # those who are known count among all only
+        for _ in range(MOST.unknown + 1):  # those who are known count among all only
             assert asked("/api/live", "127.0.0.2", "all") == b"200"
-        for _ in range(MOST_UNKNOWN - 1):
+        for _ in range(MOST.unknown - 1):
             stack.enter_context(connected(broker, host="127.0.0.2")).sendall(b"G")
         assert asked("/login", "127.0.0.2") == b"200"
         for _ in range(3):
             assert asked("/login", "127.0.0.2") == b"503"
         assert asked("/healthz", "127.0.0.2") == b"200"
-        for _ in range(2 * MOST_SPARE):
+        for _ in range(2 * MOST.spare):
             stack.enter_context(connected(broker, host="127.0.0.2")).sendall(b"G")
         assert asked("/login", "127.0.0.3") == b"200"
         assert asked("/api/state", "127.0.0.3", "all") == b"200"
+
+
+# ── memory ──
+
+
+@pytest.mark.parametrize(
+    "memory, places",
+    [(0, (1, 1, 1)), (4 << 20, (3, 1, 1)), (16 << 20, (13, 6, 3)), (64 << 20, (52, 16, 12)), (1 << 30, (64, 16, 16))],
+)
+def test_with_little_memory_there_are_fewer(memory: int, places: tuple[int, int, int]) -> None:
+    found = Places.within(memory // CONNECTION_SHARE)
+    assert found == places
+    assert CONNECTION_SHARE * CONNECTION_COST * (found.usual + found.spare) <= max(memory, 8 * CONNECTION_COST)
+
+
+@pytest.mark.parametrize("begun", [b"", b"G", LIVE], ids=["idle", "begun", "stream"])
+def test_connections_leave_memory_for_publishers(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as by default would take all of it."""
+    monkeypatch.setattr("mqks.web.server.IDLE", 3600)
+    monkeypatch.setitem(PATIENCES, FINISH, 3600.0)
+    memory = 8 << 20
+    places = Places.within(memory // CONNECTION_SHARE)
+    with mqks.testing.broker(http=True, max_memory=memory) as broker, ExitStack() as stack:
+        used = inner(broker).core.used
+        for number in range(MOST.usual + MOST.spare):
+            wire = stack.enter_context(connected(broker, host=f"127.0.0.{2 + number % 20}"))
+            wire.sendall(begun)
+        until(lambda: inner(broker).core.used > used, "they count as memory")
+        assert ask(broker, "/healthz").status == 200  # all before it were accepted
+        assert inner(broker).core.used - used <= (places.usual + places.spare + 1) * CONNECTION_COST + (256 << 10)
+        refused = ask(broker, "/api/state")
+        assert (refused.status, refused.headers["connection"]) == (503, "close")
+        with closing(Connection(broker.port)) as client:
+            assert client.ask("m1 publish --confirm e1 " + "x" * 100_000) == "m1 ok "
+            used = inner(broker).core.used
+            stack.close()
+            until(lambda: inner(broker).core.used <= used - places.usual * CONNECTION_COST, "what they took is free")
 
 
 # ── deadlines ──

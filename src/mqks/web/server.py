@@ -30,9 +30,6 @@ from mqks.web.state import Figures
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS = 64  # of browsers and scrapers: with the broker's inside ones they must fit the files that are ours
-MOST_UNKNOWN = 16  # of those, by one address, that had no request yet that its rights let through
-MOST_SPARE = 16  # beyond those: who watches the broker is answered though others take all there are
 MEMORY = "memory"  # in the state that all connections begin with
 IDLE = 5  # seconds that one may be silent before and after its requests
 FINISH, TAKE = "finish its request", "take what it was sent"
@@ -61,13 +58,13 @@ class Connection(H11Protocol):
         self.came = self.loop.time()
         self.known = False
         self.origin = origin(peer(self.client))
+        self._memory: HttpMemory = self.app_state[MEMORY]
         self.spare = self._is_too_much()
         self._pauses = 0
         self._turn: tuple[str, object] | None = None
         self._since = 0.0  # of its turn
         # One who comes and says nothing goes like one who has said all.
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-        self._memory: HttpMemory = self.app_state[MEMORY]
         self._memory.connection(1)
         self.app_state = {MET: self._met}
         if self.spare:
@@ -86,7 +83,7 @@ class Connection(H11Protocol):
         others = [each for each in self.connections if isinstance(each, Connection) and each is not self]
         taken = [each for each in others if not each.spare]
         unknown = sum(not each.known and each.origin == self.origin for each in taken)
-        return len(taken) >= MOST_CONNECTIONS or unknown >= MOST_UNKNOWN
+        return len(taken) >= self._memory.places.usual or unknown >= self._memory.places.unknown
 
     def _make_room(self) -> None:
         """A spare connection is for one short answer: the one that has been there longest is the least needed."""
@@ -95,7 +92,7 @@ class Connection(H11Protocol):
             for each in self.connections
             if isinstance(each, Connection) and each.spare and not each.transport.is_closing()
         ]
-        if len(spare) > MOST_SPARE:
+        if len(spare) > self._memory.places.spare:
             min(spare, key=lambda each: each.came).cut("others came, and there are too many")
 
     def send_400_response(self, msg: str) -> None:
