@@ -80,7 +80,7 @@ soak: install  ## load every action from hundreds of connections while faults co
 
 .PHONY: verify
 verify: MINUTES ?= 30
-verify: install  ## decide every promise from outside: disk faults, power loss, damaged files (MINUTES=…, ARGS="--seed=…")
+verify: install  ## decide every promise from outside: disk faults, power loss, damaged files, hostile load (MINUTES=…, ARGS="--seed=…")
 	@$(BIN)/python -m verification all --minutes=$(MINUTES) $(ARGS)
 
 .PHONY: verify-mutations

@@ -1,6 +1,7 @@
 """Run the tools: one of them for a number of cases, or all of them for some minutes.
 
 python -m verification power --count=200 --seed=1
+python -m verification hostile --count=36
 python -m verification all --minutes=30
 python -m verification replay FOLDER
 python -m verification mutations --only=hold
@@ -18,11 +19,12 @@ from verification import mutations
 from verification.case import replay
 from verification.damage import Damage
 from verification.history import History
+from verification.hostile import Hostile
 from verification.power import PowerLoss
 from verification.process import build_preload
 
-Tool = type[History] | type[PowerLoss] | type[Damage]
-TOOLS: dict[str, Tool] = {"history": History, "power": PowerLoss, "damage": Damage}
+Tool = type[History] | type[PowerLoss] | type[Damage] | type[Hostile]
+TOOLS: dict[str, Tool] = {"history": History, "power": PowerLoss, "damage": Damage, "hostile": Hostile}
 SLICE = 25  # cases of one tool before the next one has its turn
 SHOWN = 30  # lines of a failure
 

@@ -5,6 +5,7 @@ import re
 import selectors
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import sysconfig
@@ -115,9 +116,11 @@ class Gone(Exception):
 class Line:
     """One connection: send lines without waiting, take the lines that have come."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self._rest = b""
         self._ahead: list[str] = []  # lines that came with the one that was waited for
 
@@ -136,7 +139,8 @@ class Line:
             return lines
         with selectors.DefaultSelector() as selector:
             selector.register(self.socket, selectors.EVENT_READ)
-            if not selector.select(seconds):
+            decrypted = isinstance(self.socket, ssl.SSLSocket) and self.socket.pending()
+            if not decrypted and not selector.select(seconds):
                 return []
         try:
             data = self.socket.recv(1 << 20)

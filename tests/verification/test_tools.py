@@ -4,6 +4,7 @@ import random
 import shutil
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,10 +12,14 @@ from verification import oplog
 from verification.__main__ import TOOLS
 from verification.disk_model import Change, Disk, File
 from verification.facts import Facts
+from verification.hostile import Hostile, case_seeds
+from verification.loads import KINDS
 from verification.oplog import Kind, Op
 from verification.process import build_preload
+from verification.stage import Stage
 
 COUNTS = {"history": 6, "power": 8, "damage": 4}
+HOSTILE = ("messages in memory", "queues", "consumers")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +27,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_preload(tmp_path_factory.mktemp("preload"))
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("name", COUNTS)
 def test_a_short_run_finds_no_violation(name: str, library: Path, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 30)
     print("seed", seed)
@@ -31,6 +36,38 @@ def test_a_short_run_finds_no_violation(name: str, library: Path, tmp_path: Path
     assert tool.failures == []
     assert tool.count == COUNTS[name]
     shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_load_finds_no_violation(kind: str, library: Path, tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(1 << 24) * len(KINDS) + list(KINDS).index(kind)
+    print("seed", seed)
+    tool = Hostile(tmp_path, library, seed)
+    tool.run(1)
+    assert tool.failures == []
+
+
+def test_the_seed_of_a_case_is_a_run_of_that_case_and_each_kind_has_its_turn() -> None:
+    seeds = list(case_seeds(1234, len(KINDS)))
+    assert sorted(seed % len(KINDS) for seed in seeds) == list(range(len(KINDS)))
+    assert [next(case_seeds(seed, 1)) for seed in seeds] == seeds
+
+
+def stage(log: list[str], error_id: str) -> Stage:
+    """One whose broker has refused something, and has this log."""
+    known = Stage.__new__(Stage)
+    known.broker = SimpleNamespace(wait_for=lambda text: next((line for line in log if text in line), ""))  # type: ignore[assignment]
+    known.error_ids = {error_id}
+    return known
+
+
+def test_a_refusal_without_a_documented_reason_in_the_log_is_a_violation() -> None:
+    error_id = "20261118041139226583I0tQ"
+    good = [f"warning error {error_id} reason='out of memory: --max-memory is reached'"]
+    assert stage(good, error_id).unclear_refusals(("--max-memory is reached",)) == []
+    assert stage(good, error_id).unclear_refusals(("--max-queues is reached",))
+    assert stage([], error_id).unclear_refusals(("--max-memory is reached",))
+    assert stage(good, "").unclear_refusals(("--max-memory is reached",))
 
 
 def written(data: bytes, fd: int = 7, offset: int = 0) -> Op:
