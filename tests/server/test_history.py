@@ -128,6 +128,16 @@ def test_follow(start: Start, connect: Connect) -> None:
     assert follower.ask("p1 ping still here") == "p1 ok still here"
 
 
+def test_a_follower_that_sends_no_more_gets_what_there_is_and_the_end(start: Start) -> None:
+    """It may be gone wholly: a close looks the same until something is sent."""
+    broker = three(start)
+    lines = talk(broker, b"h1 history earliest --follow", b"h2 history latest --follow")
+    *shown, end = (line for line in lines if line.startswith(b"h1 "))
+    assert [line.split(b" ", 3)[3] for line in shown] == THREE
+    assert end.startswith(b"h1 ok --end ")
+    assert [line for line in lines if line.startswith(b"h2 ")] == [end.replace(b"h1", b"h2")]
+
+
 def test_a_follower_that_has_seen_enough(start: Start, connect: Connect) -> None:
     broker = start()
     follower = connect(broker)

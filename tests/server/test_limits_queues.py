@@ -233,3 +233,14 @@ def test_a_hold_that_is_there_is_renewed_when_no_more_are_taken(monkeypatch: pyt
     on_disk.stop()
     assert on_disk.broker.journal
     assert list(on_disk.broker.journal.retention.holds) == [b"y" * LONGEST_HOLD]
+
+
+def test_holds_that_have_ended_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqks.broker.durable.MOST_HOLDS", 2)
+    on_disk = OnDisk()
+    client = on_disk.connect()
+    assert on_disk.say(client, b"x hold a earliest --for=9", b"y hold b earliest --for=9") == []
+    assert b" error " in on_disk.say(client, b"z hold c earliest --for=9")[0]
+    assert on_disk.say(client, b"x hold a earliest --for=0", b"z hold c earliest --for=9") == []
+    assert on_disk.broker.journal
+    assert list(on_disk.broker.journal.retention.holds) == [b"b", b"c"]

@@ -121,7 +121,9 @@ class Broker(Durable):
         self.core.sent(client, size)
 
     def input_ended(self, client: Client) -> None:
-        """The client sends no more, and its input was processed: its consumers leave. It may still read replies."""
+        """The client sends no more, and its input was processed: its consumers leave, and its histories end with what
+        there is. It may still read replies."""
+        self.histories.input_ended(client)
         self.slices.start(self.leave_all(client, disconnected=False))
 
     def disconnect(self, client: Client) -> None:

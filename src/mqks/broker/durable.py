@@ -232,18 +232,20 @@ class Durable(Operations):
         """Keep the journal from this position on, until then."""
         if self.journal is None:
             raise BadRequest("there is no journal to hold: the broker runs with --memory")
-        holds = self.journal.retention.holds
-        if name in holds:  # that it may be moved, or end, is what frees the disk
+        retention = self.journal.retention
+        if name in retention.holds:  # that it may be moved, or end, is what frees the disk
             self.check_freeing()
         else:
             self.check_room()
             if len(name) > LONGEST_HOLD:
                 raise BadRequest("the name of a hold is too long", f"it may have {LONGEST_HOLD} bytes")
-            if len(holds) >= MOST_HOLDS:
+            if len(retention.holds) >= MOST_HOLDS:
+                retention.forget_expired()
+            if len(retention.holds) >= MOST_HOLDS:
                 raise self.limits.reached("holds", str(MOST_HOLDS))
         expires = self.wall() + seconds
         self.core.record(b"%s hold %s %d %.3f\n" % (self.new_dtid(), name, position, expires))
-        self.journal.retention.keep({name: Hold(position, expires)})
+        retention.keep({name: Hold(position, expires)})
 
     def checkpoint(self, number: int) -> Checkpoint:
         """The state of all queues, when all is written."""

@@ -184,6 +184,14 @@ class Histories:
         for stream in self._streams.pop(client, ()):
             self._let_go(stream)
 
+    def input_ended(self, client: Client) -> None:
+        """The client may be gone: what it reads ends with what there is now."""
+        for stream in list(self._streams.get(client, ())):
+            stream.follow = False
+            if stream in self._followers:
+                del self._followers[stream]
+                self._go_on(stream)
+
     def is_reading(self, client: Client) -> bool:
         return bool(self._streams.get(client))
 

@@ -478,8 +478,8 @@ cdef class Poller:
         return self.end_of(c, False)
 
     cdef int end_of(self, Connection c, bint hung_up) except -1:
-        """The client sends no more, and all of its input was processed. Its consumers leave, since it may be gone wholly; replies
-        still go out. A client that does not take its deliveries is closed: they return to their queues."""
+        """The client sends no more, and all of its input was processed. Its consumers leave, and nothing is followed for it, since it
+        may be gone wholly; replies still go out. A client that does not take its deliveries is closed: they return to their queues."""
         cdef bint stuck = c.consumers and (c.settling or not c.held)
         if hung_up or stuck or not (c.held or waiting(c)):
             self.close(c)
@@ -487,8 +487,7 @@ cdef class Poller:
         c.ending = True
         self.core.on_peer_closed(c, False)
         self.want(c, EPOLLOUT if waiting(c) else 0)
-        if c.consumers:
-            self.ended(c)
+        self.ended(c)
         return 0
 
     cdef int flush_dirty(self) except -1:

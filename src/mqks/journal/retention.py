@@ -42,12 +42,15 @@ class Retention:
         self.unheld: set[int] = set()  # starts of segments below it in which no queue holds a message
         self._begun: dict[int, float] = {}  # when the segment was begun, so that the one before ended
 
-    def held_from(self) -> int | None:
-        """The lowest position that a hold covers; expired holds are forgotten."""
+    def forget_expired(self) -> None:
         now = self.wall()
         for name in [name for name, hold in self.holds.items() if hold.expires <= now]:
             del self.holds[name]
             self.charge(-HOLD_COST - len(name))
+
+    def held_from(self) -> int | None:
+        """The lowest position that a hold covers."""
+        self.forget_expired()
         return min((hold.position for hold in self.holds.values()), default=None)
 
     def keep(self, holds: Mapping[bytes, Hold]) -> None:
