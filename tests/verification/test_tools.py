@@ -19,6 +19,7 @@ from verification.process import build_preload
 from verification.stage import Stage
 
 COUNTS = {"history": 6, "power": 8, "damage": 4}
+SEED = 1  # `make verify` looks at new ones
 HOSTILE = ("messages in memory", "queues", "consumers")
 
 
@@ -29,9 +30,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_short_run_finds_no_violation(name: str, library: Path, tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 30)
-    print("seed", seed)
-    tool = TOOLS[name](tmp_path, library, seed)
+    tool = TOOLS[name](tmp_path, library, SEED)
     tool.run(COUNTS[name])
     assert tool.failures == []
     assert tool.count == COUNTS[name]
@@ -40,9 +39,7 @@ def test_a_short_run_finds_no_violation(name: str, library: Path, tmp_path: Path
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_load_finds_no_violation(kind: str, library: Path, tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 24) * len(KINDS) + list(KINDS).index(kind)
-    print("seed", seed)
-    tool = Hostile(tmp_path, library, seed)
+    tool = Hostile(tmp_path, library, SEED * len(KINDS) + list(KINDS).index(kind))
     tool.run(1)
     assert tool.failures == []
 
