@@ -26,6 +26,7 @@ FLAGS = (SMALL[0],)
 FOLDERS = 25  # damaged copies of one folder
 ADVICE = re.compile(r"--salvage|put .*back|remove the folder|remove it|mqks journal salvage", re.S)
 REPORT = re.compile(r"Z (warning|error|critical) ")
+FOUND = re.compile(r"the journal is damaged: run mqks journal verify| is damaged at byte ")  # when it was read
 CUT = re.compile(r"the journal was cut at position (\d+)")  # the end was torn: what comes after it is gone too
 IGNORED = {"lock"}  # nothing is in it
 
@@ -180,8 +181,13 @@ class Damage:
                 if cut and any(batch.synced > int(cut[1]) for batch in torn if batch not in changed):
                     return "cut", [f"{case.name}: it cuts off what was known to be on disk:\n{broker.text}"]
                 case.allowed = _missing([*changed, *torn])
-            return "silent" if case.allowed == NOTHING else "reported", case.check(folder, keep)
-        if not ADVICE.search(broker.text):
+            found = case.check(folder, keep)
+            if not any(FOUND.search(one) for one in found):
+                return "silent" if case.allowed == NOTHING else "reported", found
+            shutil.rmtree(folder)
+            (keep / "data").rename(folder)
+            shutil.rmtree(keep)
+        elif not ADVICE.search(broker.text):
             return "refused", [f"{case.name}: it refuses without advice:\n{broker.text}"]
         if self._rng.random() < 0.5:
             command = [str(MQKSD.parent / "mqks"), "journal", "salvage", str(folder)]

@@ -144,3 +144,35 @@ def test_a_full_disk_puts_the_removal_off() -> None:
     retain(on_disk)
     assert len(segments(on_disk)) == 2
     assert history(on_disk, b"earliest") == [b"m1", b"m2", b"--end"]
+
+
+def test_a_disk_that_cannot_be_read_for_a_history_stops_the_broker(caplog: pytest.LogCaptureFixture) -> None:
+    """Where it begins is looked up while the request is handled, not in the background."""
+    on_disk = kept()
+    client = on_disk.connect()
+    on_disk.disk.fail("read", errno.EIO)
+    [reply] = on_disk.say(client, b"h1 history earliest")
+    assert reply.startswith(b"h1 error ")
+    assert on_disk.broker.broken is not None
+    assert "the journal cannot be read" in on_disk.broker.broken
+    assert not [record for record in caplog.records if record.exc_info], "no fault of the broker itself"
+
+
+def test_a_history_goes_on_where_the_first_segments_are_removed_before_it_has_read_them() -> None:
+    """They had no message. Its client did not read meanwhile."""
+    on_disk = OnDisk(retain_age=7 * DAY, segment_size=1 << 20, high_water=100)
+    for _ in range(3):
+        on_disk.wait(60)
+        on_disk.stop()
+    on_disk.wait(6 * DAY)
+    client = on_disk.connect()
+    on_disk.broker.feed(client, b"m1 publish e1 d1\n" + b"p1 ping\n" * 100 + b"h1 history earliest\n")
+    retain(on_disk)
+    assert len(segments(on_disk)) == 1
+    lines = on_disk.said(client)
+    for _ in range(10):
+        on_disk.wait(0.01)
+        lines += on_disk.said(client)
+    shown, end = lines[100:]
+    assert shown.endswith(b" m1 event=e1 d1")
+    assert end.startswith(b"h1 ok --end ")

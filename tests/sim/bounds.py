@@ -19,8 +19,8 @@ def _size(message: Message) -> int:
 def may_refuse(queue: Queue, defaults: Bounds, message: Message) -> bool:
     limits = queue.definition.bounds.over(defaults)
     held = [_size(copy.message) for copy in queue.copies.values() if not copy.settled]
-    is_long = limits.max_length and len(held) + 1 > limits.max_length
-    is_large = limits.max_bytes and sum(held) + _size(message) > limits.max_bytes
+    is_long = limits.max_length and len(held) + queue.lost + 1 > limits.max_length
+    is_large = limits.max_bytes and (queue.lost or sum(held) + _size(message) > limits.max_bytes)
     return bool(limits.overflow == "reject" and (is_long or is_large))
 
 
@@ -31,8 +31,8 @@ def check_refusal(truth: Truth, defaults: Bounds, message: Message) -> None:
         raise Violation(f"refused, and no queue is full: {message.line!r}")
 
 
-def ready(broker: Broker, disk: FakeDisk | None, queue: RealQueue) -> set[bytes]:
-    """The ids of what waits in it. To look is no step of the broker: no fault comes from it."""
+def ready(broker: Broker, disk: FakeDisk | None, queue: RealQueue, lost: int) -> set[bytes]:
+    """The ids of what waits in it; so many may be lost. To look is no step of the broker: no fault comes from it."""
     faults = {} if disk is None else disk.faults.copy()
     if disk is not None:
         disk.faults.clear()
@@ -43,7 +43,7 @@ def ready(broker: Broker, disk: FakeDisk | None, queue: RealQueue) -> set[bytes]
     lines |= {position: line for position, (line, _) in on_disk.items()}
     if disk is not None:
         disk.faults.update(faults)
-    if len(lines) != queue.ready_count:
+    if not queue.ready_count - lost <= len(lines) <= queue.ready_count:
         raise Violation(f"of {queue.ready_count} messages in {queue.name!r} only {len(lines)} can be seen")
     return {line.split(b" ", 1)[0] for line in lines.values()}
 
@@ -52,7 +52,7 @@ def dropped(queue: Queue, left: set[bytes], count: int) -> list[Copy]:
     """Which messages it dropped: so many, and of those that nobody had seen the oldest."""
     waiting = [copy for copy in queue.copies.values() if not copy.settled and copy.holder is None]
     gone = [copy for copy in waiting if copy.message.id not in left]
-    if not sum(not copy.doubtful for copy in gone) <= count <= len(gone):
+    if not sum(not copy.doubtful for copy in gone) <= count <= len(gone) + queue.lost:
         raise Violation(f"{queue.name!r} dropped {count}: {[copy.message.id for copy in gone]} are not there")
     unseen = [copy for copy in queue.copies.values() if not copy.seen]
     first = [copy for copy in gone if not copy.seen]
@@ -70,10 +70,10 @@ def check_length(queue: Queue, real: RealQueue, *, has_dropped: bool) -> None:
     to refuse keeps what it has."""
     held = [copy for copy in queue.copies.values() if not copy.settled]
     certain = [copy for copy in held if not copy.doubtful]
-    if not len(certain) <= real.length <= len(held):
+    if not len(certain) <= real.length <= len(held) + queue.lost:
         raise Violation(f"{queue.name!r} has {real.length} messages, not {len(certain)} to {len(held)}")
     least, most = (sum(_size(copy.message) for copy in copies) for copies in (certain, held))
-    if real.max_bytes and not least <= real.bytes <= most:
+    if real.max_bytes and not queue.lost and not least <= real.bytes <= most:
         raise Violation(f"{queue.name!r} has {real.bytes} bytes, not {least} to {most}")
     is_long = real.max_length and real.length > real.max_length
     if (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.truth import Message, published, sent
 
 if TYPE_CHECKING:
+    from tests.sim.histories import Held
     from tests.sim.links import Link
     from tests.sim.truth import Copy, Op
 
@@ -44,9 +45,15 @@ class Request:
     manual_ack: bool = False
     unused: float | None = None
     bounds: dict[str, Any] = field(default_factory=dict)  # what it says of them
+    start: bytes = b""  # of a history or a hold
+    stop: int | None = None
+    limit: int | None = None
+    follow: bool = False
+    seconds: float = 0.0  # of a hold
     # what the oracle finds out
     op: "Op | None" = None
     settled: "list[Copy]" = field(default_factory=list)
+    held: "Held | None" = None
 
 
 def message_of(request: Request) -> Message:
@@ -94,6 +101,8 @@ class SimClient:
             (0.15, self.delete_queue),
             (0.15, self.delete_when_unused),
             (0.1, self.ping),
+            (0.5, self.history),
+            (0.15, self.hold),
         ]
 
     # ── what happens to its connection ──
@@ -127,13 +136,13 @@ class SimClient:
                 line = line[at:]
             self.outgoing.append((line, request))
 
-    def next_bytes(self) -> tuple[bytes, list[Request]]:
+    def next_pieces(self) -> list[tuple[bytes, Request | None]]:
         """What it feeds now, and the requests that are complete with that: no two of one id, so answers are clear."""
         ids = [request.id if request else None for _, request in self.outgoing]
         most = next((at for at, id in enumerate(ids) if id and id in ids[:at]), len(ids))
         count = self.rng.randint(1, most)
         now, self.outgoing = self.outgoing[:count], self.outgoing[count:]
-        return b"".join(piece for piece, _ in now), [request for _, request in now if request is not None]
+        return now
 
     # ── requests ──
 
@@ -274,7 +283,34 @@ class SimClient:
         id = self._id(b"r")
         return Request("ping", id, b"%s ping pong\n" % id, answered=True)
 
+    def history(self) -> Request:
+        events = tuple(event for event in self._events(0, 2) if self.rng.random() < 0.5)
+        stop = self._position() if self.rng.random() < 0.2 else None
+        limit = self.rng.choice((1, 5)) if self.rng.random() < 0.3 else None
+        follow = self.rng.random() < 0.2
+        words = [b"history", start := self._place()]
+        words += [b"--events=" + b",".join(events)] if events else []
+        words += [b"--to=%d" % stop] if stop is not None else []
+        words += [b"--limit=%d" % limit] if limit is not None else []
+        words += [b"--follow"] if follow else []
+        said: dict[str, Any] = {"start": start, "events": events, "stop": stop, "limit": limit, "follow": follow}
+        id = self._id(b"h")
+        return Request("history", id, b"%s %s\n" % (id, b" ".join(words)), answered=False, **said)
+
+    def hold(self) -> Request:
+        name, start, seconds = self.rng.choice((b"a", b"b")), self._place(), self.rng.choice((0, 1, 50, 1e6))
+        words = [b"hold", name, start, b"--for=%d" % seconds]
+        return self._request("hold", words, queue=name, start=start, seconds=float(seconds))
+
     # ── their parts ──
+
+    def _place(self) -> bytes:
+        return self.rng.choice((b"earliest", b"earliest", b"latest", b"%d" % self._position()))
+
+    def _position(self) -> int:
+        """One that a history has told, most often."""
+        told = self.link.told if self.link is not None else []
+        return self.rng.choice(told) if told and self.rng.random() < 0.9 else self.rng.randrange(10_000)
 
     def _id(self, kind: bytes) -> bytes:
         self.count += 1

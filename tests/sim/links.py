@@ -1,10 +1,14 @@
 """Connections and consumers as the oracle sees them: what was said to them, what they wait for or did not settle."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mqks.broker.client import Client
 from tests.sim.clients import Request
 from tests.sim.truth import Copy, Queue
+
+if TYPE_CHECKING:
+    from tests.sim.histories import Reader
 
 
 class Violation(AssertionError):
@@ -35,9 +39,28 @@ class Link:
     client: Client
     sent: int = 0
     scanned: int = 0
+    fed: int = 0  # bytes
+    asked: list[tuple[int, Request]] = field(default_factory=list)  # not taken yet, and where each ends in these bytes
     waiting: list[Request] = field(default_factory=list)  # those that will be answered
     consumers: dict[bytes, Consumer] = field(default_factory=dict)
     leaving: list[Consumer] = field(default_factory=list)  # deleted, with auto-ack deliveries on their way
+
+    readers: "dict[bytes, Reader]" = field(default_factory=dict)  # histories that have not ended, by request id
+    told: list[int] = field(default_factory=list)  # positions that histories have told
+
+    def feed(self, pieces: list[tuple[bytes, Request | None]]) -> None:
+        """The client says this."""
+        for piece, request in pieces:
+            self.fed += len(piece)
+            if request is not None:
+                self.asked.append((self.fed, request))
+
+    def taken(self) -> list[Request]:
+        """Requests that the broker has taken since the last time: with full memory some wait."""
+        heard = self.fed - self.client.unheard
+        taken = [request for end, request in self.asked if end <= heard]
+        del self.asked[: len(taken)]
+        return taken
 
     def news(self) -> list[tuple[bytes, int]]:
         """Lines said since the last time, each with the offset of its end."""

@@ -6,18 +6,27 @@ died may or may not have happened. After damage that was said (`weak`), only tha
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.sim import bounds, journal
 from tests.sim.clients import Request, message_of
 from tests.sim.disk import FakeDisk
+from tests.sim.histories import Held, Holds, Places, Reader, may_refuse
 from tests.sim.links import Consumer, Delivery, Link, Violation
 from tests.sim.truth import KILL, POWER, Bounds, Copy, Definition, Message, Op, Queue, Truth, changed
 
 RESTART_GRACE = 60.0
+MOST_STREAMS = 16  # histories of a connection
 DELIVERY = re.compile(rb"(\S+) event=([^ ,]*)(?:,retry=\d+)? (.*)", re.DOTALL)
 RETRIED = re.compile(rb'\S+ (event=[^ ]*,retry=\d+ |\{"retry": )')
 SEVX_RETRY = re.compile(rb'\{"retry": \d+(, |\})')
+
+
+class Memory(NamedTuple):
+    """Was it full before a step, and is it now?"""
+
+    was_full: bool = False
+    is_full: bool = False
 
 
 class Oracle:
@@ -34,26 +43,51 @@ class Oracle:
         self._given: list[Copy] = []  # delivered since the last turn
         self._unrecorded: list[Copy] = []  # delivered in a turn that could not be written
         self.deliveries = 0
+        self.visible = 0  # the position up to which the journal is shown
+        self.holds = Holds()
+        self._found: tuple[tuple[int, ...], Places] | None = None  # where messages stand, in this state of the disk
+        self._shown: set[Message] = set()  # by histories, since the last crash
 
     # ── what clients ask ──
 
-    def fed(self, link: Link, requests: list[Request], *, died: bool = False, failing: bool = False) -> None:
+    def fed(
+        self,
+        link: Link,
+        requests: list[Request],
+        *,
+        died: bool = False,
+        failing: bool = False,
+        memory: Memory = Memory(),  # noqa: B008  # it never changes
+    ) -> None:
         """The broker has taken these requests, in this order, or (died) perhaps some of them. An error means: not
-        taken, also from a disk that fails or is full (failing)."""
+        taken, also from a disk that fails or is full (failing), and with full memory."""
         news = link.news()
         refused = {line.split(b" ", 1)[0] for line, _ in news if line.split(b" ", 2)[1] == b"error"}
+        only_publishes = all(request.action in ("publish", "send") for request in requests)  # none frees memory
         for request in requests:
             if request.id in refused:
-                if request.action in ("publish", "send") and not failing and not self.weak:
-                    bounds.check_refusal(self.truth, self.bounds, message_of(request))
+                if not failing and not self.weak and not any(memory):
+                    self._check_refusal(link, request)
                 news = [one for one in news if not one[0].startswith(request.id + b" error ")]
                 continue
             if request.answered:
                 link.waiting.append(request)
+            ops = len(self.truth.ops)
             getattr(self, request.action)(link, request)
+            if all(memory) and len(self.truth.ops) > ops and only_publishes:
+                raise Violation(f"taken though memory is full: {request.line[:80]!r}")
         if not died:
             for line, end in news:
                 self._said(link, line, end)
+
+    def _check_refusal(self, link: Link, request: Request) -> None:
+        if request.action in ("publish", "send"):
+            bounds.check_refusal(self.truth, self.bounds, message_of(request))
+        elif request.action in ("history", "hold") and self.disk is not None and len(link.readers) < MOST_STREAMS:
+            start = request.start
+            named = start.isdigit()
+            if not named or not (self._has_given_up() or may_refuse(self._places(self.disk), int(start), self.visible)):
+                raise Violation(f"refused: {request.line!r}")
 
     def publish(self, _: Link, request: Request) -> None:
         request.op = self.truth.take(message_of(request))
@@ -115,6 +149,70 @@ class Oracle:
 
     def ping(self, link: Link, request: Request) -> None:
         """Answered at once, by overtaking what waits for the disk."""
+
+    # ── history and hold ──
+
+    def history(self, link: Link, request: Request) -> None:
+        unknown = request.start == b"latest" and self.fsync != "always"
+        start = None if unknown else self._place(request.start)
+        reads = request.limit, frozenset(request.events), request.follow, request.start.isdigit()
+        link.readers[request.id] = Reader(request.id, start, self.visible, request.stop, *reads)
+
+    def hold(self, _: Link, request: Request) -> None:
+        if self.disk is not None:
+            request.held = Held(self._place(request.start), self.now + request.seconds)
+            self.holds.by_name[request.queue] = request.held
+
+    def _place(self, start: bytes) -> int:
+        if start == b"earliest":
+            return self._places(self.disk).earliest if self.disk is not None else 0
+        return self.visible if start == b"latest" else int(start)
+
+    def _places(self, disk: FakeDisk) -> Places:
+        """Found anew only when the disk has changed."""
+        state = disk.changed, len(disk.entries), sum(inode.written for inode in disk.entries.values())
+        if self._found is None or self._found[0] != state:
+            self._found = state, Places.of(disk)
+        return self._found[1]
+
+    def _read(self, link: Link, reader: Reader, word: bytes, text: bytes) -> None:
+        """A history says something. What it shows is on disk."""
+        if self.disk is None or self.weak:
+            if word == b"error" or text.startswith(b"--end"):
+                del link.readers[reader.id]
+            return
+        places = self._places(self.disk)
+        messages = self.truth.messages
+        if word == b"error":
+            if not reader.may_fail(places) and not (reader.named and self._has_given_up()):
+                raise Violation(f"history {reader.id!r} fails, and no message is gone that it comes to")
+            del link.readers[reader.id]
+        elif text.startswith(b"--end "):
+            reader.ends(places, messages, int(text[6:]))
+            link.told.append(int(text[6:]))
+            del link.readers[reader.id]
+        else:
+            position, _, rest = text.partition(b" ")
+            match = DELIVERY.fullmatch(rest)
+            message = messages.get(match[1]) if match is not None else None
+            if match is None or message is None or (match[2], match[3]) != message.mqks:
+                raise Violation(f"history {reader.id!r} has invented: {text[:200]!r}")
+            reader.shows(places, messages, int(position), message.id)
+            link.told.append(int(position))
+            self._check_shown(message)
+
+    def _has_given_up(self) -> bool:
+        return any(op.lost for op in self.truth.ops)
+
+    def _check_shown(self, message: Message) -> None:
+        if message in self._shown:
+            return
+        self._shown.add(message)
+        if self.fsync == "always":
+            self._check_durable(message)
+            next(op for op in self.truth.ops if op.message is message).confirmed = True
+        else:
+            self._check_written(message)
 
     @staticmethod
     def _meant(link: Link, request: Request) -> list[Copy]:
@@ -185,7 +283,7 @@ class Oracle:
         for copy in ready:
             copy.settle(self.truth.last)
         self._settled += ready
-        return certain, len(ready)
+        return certain, len(ready) + self.truth.queues[name].lost
 
     def disconnected(self, link: Link) -> None:
         for consumer in [*link.consumers.values(), *link.leaving]:
@@ -254,12 +352,11 @@ class Oracle:
 
     # ── what the broker says ──
 
-    def scan(self, link: Link) -> None:
-        for line, end in link.news():
-            self._said(link, line, end)
-
     def _said(self, link: Link, line: bytes, end: int) -> None:
         id, word, *rest = line.split(b" ", 2)
+        if (reader := link.readers.get(id)) is not None:
+            self._read(link, reader, word, rest[0] if rest else b"")
+            return
         if word == b"error":
             raise Violation(f"an error for {id!r} after it was taken")
         if rest and rest[0].startswith((b"--update ", b'{"update": ')):
@@ -281,6 +378,8 @@ class Oracle:
         consumer = link.consumers.get(id)
         if consumer is not None:
             consumer.announced = True
+        if request.held is not None:
+            request.held.confirmed = self.fsync == "always"
         if self.fsync != "always":
             if request.op is not None and request.op.message is not None:
                 self._check_written(request.op.message)
@@ -363,14 +462,22 @@ class Oracle:
             copy.crash(POWER if power_loss else KILL)
         for copies in (self._settled, self._given, self._unrecorded):
             copies.clear()
+        self.holds.crashed()
+        self._shown.clear()
+        self._found = None
 
-    def restarted(self, shown: dict[str, dict[str, Any]], *, power_loss: bool) -> None:
-        """The broker runs again, and shows these queues."""
+    def restarted(self, figures: dict[str, Any], *, power_loss: bool) -> None:
+        """The broker runs again, and shows these queues and holds."""
+        shown, holds = figures["queues"], figures["journal"]["holds"]
+        assert self.disk is not None
+        self.holds.started(self.disk)
         if self.weak:
             self.truth.rebuild(len(self.truth.ops))
             return
+        for name, held in self.holds.by_name.items():
+            if held.expires > self.now and holds.get(name.decode(), {}).get("position") != held.position:
+                raise Violation(f"the hold {name!r} at {held.position} is lost: there are {holds}")
         kept = self._kept_messages()
-        assert self.disk is not None
         journal.check_format(self.disk)
         deletes = len(journal.lines(self.disk, b"delete_queue"))
         found = {name.encode(): _shown(queue) for name, queue in shown.items()}
@@ -406,12 +513,19 @@ class Oracle:
             raise Violation(f"the journal has {kept[wrong][:80]!r} in place {wrong}: it has a hole, or it is invented")
         return len(kept)
 
+    def salvaged(self, messages: set[bytes], *, strictly: bool) -> None:
+        """A salvage gave these messages up. If nothing else was damaged (strictly), all else must be there."""
+        self.weak |= not strictly
+        self.truth.give_up(messages)
+
     def closed(self) -> None:
         """A clean stop: all that was known is safe."""
         self.turned_ops = self.power_ops = len(self.truth.ops)
         if self.fsync == "always":
             for copy in self.truth.copies.values():
                 copy.safety = POWER
+            for held in self.holds.by_name.values():
+                held.confirmed = True
         for copy in self.truth.copies.values():
             copy.recorded = False  # what it had not sent comes without a retry
 
@@ -419,6 +533,9 @@ class Oracle:
         for link in links:
             if link.waiting:
                 raise Violation(f"never answered: {link.waiting[0].line!r}")
+            for reader in link.readers.values():
+                if not reader.follow:
+                    raise Violation(f"history {reader.id!r} never ended")
 
     def drained(self, shown: dict[str, dict[str, Any]]) -> None:
         """Every queue was consumed to its end."""

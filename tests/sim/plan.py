@@ -22,6 +22,7 @@ class Plan:
     resends: bool  # clients publish --once again: then nothing may be forgotten
     bounding: float  # how often a request that may do so limits its queue
     bounds: Bounds  # the broker's own
+    max_memory: int
 
     @classmethod
     def chosen(cls, rng: random.Random) -> "Plan":
@@ -56,7 +57,9 @@ class Plan:
         if bounding and rng.random() < 0.4:
             sizes = rng.choice((0, 10)), rng.choice((0, 2000))
             bounds = Bounds(*sizes, rng.choice(("reject", "drop-oldest")))
-        return cls(kind, fsync, steps, crashes, limits, capacity, once, resends, bounding, bounds)
+        # An empty broker has a block of 256 KiB for its log. So small a memory is full now and then.
+        max_memory = rng.choice((1 << 30, 1 << 30, 300_000, 560_000, 820_000))
+        return cls(kind, fsync, steps, crashes, limits, capacity, once, resends, bounding, bounds, max_memory)
 
 
 class Warnings(logging.Handler):

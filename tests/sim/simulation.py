@@ -15,11 +15,11 @@ from mqks.broker import Broker
 from mqks.broker.limits import Limits
 from mqks.broker.queue import Queue
 from mqks.journal import JournalError
-from tests.sim import bounds
+from tests.sim import bounds, salvaging
 from tests.sim.clients import QUEUES, TEMPORARY, SimClient
 from tests.sim.disk import FakeDisk, Killed
 from tests.sim.links import Link, Violation
-from tests.sim.oracle import Oracle
+from tests.sim.oracle import Memory, Oracle
 from tests.sim.plan import Plan, Warnings
 
 EPOCH = 1_700_000_000.0
@@ -49,6 +49,10 @@ class Simulation:
         habits = confirming, largest, plan.resends, plan.bounding
         self.clients = [SimClient(b"%d" % n, self.rng, *habits) for n in range(count)]
         self.flipped = False
+        self.was_full = False  # of memory, before the last step
+        self.damaged: str | None = None  # what a running broker has found
+        self.salvages = False  # the next start is one with --salvage
+        self.aside: set[str] = set()  # what lies there since the last salvage
         self.warnings = Warnings()
         self.running = False
         self.steps: list[tuple[float, Callable[[], None]]] = [
@@ -103,23 +107,30 @@ class Simulation:
     def start(self, *, power_loss: bool) -> None:
         """A broker comes up on what the disk has; it may be killed on the way, or fail, and is started again."""
         self.broker = self._broker()
+        if self.damaged is not None:
+            self._salvage(self.damaged)
         for attempt in range(MOST_STARTS) if self.disk is not None else ():
             trouble = self._trouble() if attempt < 3 and self.running else ""
             try:
-                self.broker.recover()
+                self.broker.recover(salvage=self.salvages)
                 break
             except (Killed, OSError, JournalError) as error:
                 self.say(f"did not start: {error!r}")
                 if not trouble:
                     if not self.flipped or not isinstance(error, JournalError):
                         raise Violation(f"refused to start: {error!r}") from error
-                    raise Refused(error) from error
+                    self._salvage(str(error))
+                    continue
             again = self.rng.random() < 0.5 and self.plan.kind != "flips"
             power_loss |= again
             self._crash_disk(again)
             self.broker = self._broker()
         if self.disk is not None:
             self._no_trouble(self.disk)
+        if self.salvages and self.disk is not None:
+            self.salvages = self.flipped = False
+            self.warnings.said.clear()
+            self.aside = set(self.disk.files("aside"))
         self._check_log()
         self.say(f"started; said: {self.warnings.said}")
         shown = self._stats()
@@ -139,6 +150,20 @@ class Simulation:
             return "fault"
         return ""
 
+    def _salvage(self, refusal: str) -> None:
+        """The broker refuses to start: start it with --salvage, if that is what it advises."""
+        assert self.disk is not None
+        self.damaged = None
+        if self.salvages or salvaging.ADVICE not in refusal:
+            raise Refused(refusal)
+        damage = salvaging.damage_of(self.disk)
+        self.say(f"salvage; damaged: {damage}")
+        self._crash_disk(power_loss=False)
+        salvaging.run(self.disk)
+        self.salvages = True
+        self.oracle.salvaged(damage.messages, strictly=not damage.elsewhere)
+        self.broker = self._broker()
+
     @staticmethod
     def _no_trouble(disk: FakeDisk) -> None:
         disk.kill_after = None
@@ -146,7 +171,9 @@ class Simulation:
 
     def _broker(self) -> Broker:
         seed = self.rng.getrandbits(32)
-        options: dict[str, Any] = {"seed": seed, "high_water": self.high_water, "clock": self.clock, "wall": self.wall}
+        memory = {"high_water": self.high_water, "max_memory": self.plan.max_memory}
+        options: dict[str, Any] = {"seed": seed, **memory, "clock": self.clock, "wall": self.wall}
+        self.was_full = False
         options |= {**self.plan.once, "limits": Limits(**self.plan.bounds._asdict())}
         if self.disk is not None:
             options |= {"disk": self.disk, "fsync": self.plan.fsync, **self.plan.limits}
@@ -212,16 +239,20 @@ class Simulation:
         talking = [client for client in self.clients if client.outgoing]
         if not talking:
             return
-        client = self.rng.choice(talking)
-        data, requests = client.next_bytes()
+        self._feed(self.rng.choice(talking))
+
+    def _feed(self, client: SimClient) -> None:
+        pieces = client.next_pieces()
+        data = b"".join(piece for piece, _ in pieces)
         link = self._link(client)
         self.say(f"feed {client.name.decode()} {data[:300]!r}")
+        self._look_at_journal()
+        link.feed(pieces)
         try:
             self.broker.feed(link.client, data)
         except Killed:
-            self.oracle.fed(link, requests, died=True)
+            self.oracle.fed(link, [request for _, request in link.asked], died=True)
             raise
-        self.oracle.fed(link, requests, failing=self._is_failing())
         self._heard()
         self._look_at_lengths()
 
@@ -328,17 +359,26 @@ class Simulation:
     def _heard(self) -> None:
         """All that the broker said is looked at; a broken one ends its process."""
         self._check_log()
+        if self.disk is not None and not self.oracle.weak:
+            self.oracle.holds.check(self.disk, self.now)
         broken = self._is_broken()
+        full = self.broker.core.full
         for client in self.clients:
             if client.link is not None:
-                self.oracle.scan(client.link)
+                requests, memory = client.link.taken(), Memory(self.was_full, full)
+                self.oracle.fed(client.link, requests, failing=self._is_failing(), memory=memory)
+        self.was_full = full
         if broken:
             self.say(f"broken: {self.broker.broken}")
             if self.plan.kind not in ("faults", "flips"):
                 raise Violation(f"broken without a fault: {self.broker.broken}")
             if self.flipped and " is damaged at byte " in str(self.broker.broken):
-                raise Refused(self.broker.broken)
+                self.damaged = self.broker.broken
             raise Killed
+
+    def _look_at_journal(self) -> None:
+        """How much of it is shown, before another request comes."""
+        self.oracle.visible = self.broker.histories.visible
 
     def _look_at_lengths(self) -> None:
         """Queues with limits: has one dropped messages, and is it as long as it should be?"""
@@ -347,7 +387,7 @@ class Simulation:
             count = queue.dropped - self.dropped.get(queue, 0)
             if count and name in queues:
                 self.say(f"{name.decode()} has dropped {count}")
-                self.oracle.dropped(name, bounds.ready(self.broker, self.disk, queue), count)
+                self.oracle.dropped(name, bounds.ready(self.broker, self.disk, queue, queues[name].lost), count)
             if name in queues:
                 bounds.check_length(queues[name], queue, has_dropped=count > 0)
         self.dropped = {queue: queue.dropped for queue in self.broker.queues.values()}
@@ -355,17 +395,19 @@ class Simulation:
     def _check_log(self) -> None:
         if self.warnings.fault:
             raise Violation(self.warnings.fault)
-        if self.flipped and self.disk is not None and (self.warnings.said or self.disk.files("aside")):
+        if self.disk is None or not self.flipped:
+            return
+        if self.warnings.said or self.disk.files("aside").keys() - self.aside:
             self.oracle.weak = True  # it was said that something is missing
 
-    def _stats(self) -> dict[str, dict[str, Any]]:
-        """The queues, as the broker itself shows them."""
+    def _stats(self) -> dict[str, Any]:
+        """The figures, as the broker itself shows them."""
         client = self.broker.connect(LOCAL % 0)
         self.broker.feed(client, b"s stats\n")
         reply = client.pending()
         self.broker.disconnect(client)
-        queues: dict[str, dict[str, Any]] = json.loads(reply.split(b" ", 2)[2])["queues"]
-        return queues
+        figures: dict[str, Any] = json.loads(reply.split(b" ", 2)[2])
+        return figures
 
     # ── the end ──
 
@@ -397,7 +439,7 @@ class Simulation:
         self.feed_all(drainer)
         before = self.oracle.deliveries
         self._rest()
-        self.oracle.drained(self._stats())
+        self.oracle.drained(self._stats()["queues"])
         self.poll()
         if self.disk is not None and self.disk.forgotten():
             raise Violation(f"files that were removed are still open: {self.disk.forgotten()}")
@@ -411,12 +453,7 @@ class Simulation:
 
     def feed_all(self, client: SimClient) -> None:
         while client.outgoing:
-            data, requests = client.next_bytes()
-            link = self._link(client)
-            self.broker.feed(link.client, data)
-            self.oracle.fed(link, requests, failing=self._is_failing())
-            self._heard()
-            self._look_at_lengths()
+            self._feed(client)
 
     def _rest(self) -> None:
         """Everybody reads, the disk works, time passes, until nothing happens any more."""

@@ -90,6 +90,7 @@ class Op:
     definition: Definition | None = None
     message: Message | None = None
     confirmed: bool = False
+    lost: bool = False  # a salvage gave its message up
 
 
 @dataclass(eq=False)
@@ -124,6 +125,7 @@ class Queue:
     copies: dict[bytes, Copy] = field(default_factory=dict)  # by message id, in order
     consumers: list[object] = field(default_factory=list)
     due: float | None = None  # when it goes, if nobody comes
+    lost: int = 0  # messages that a salvage gave up: the broker counts them until it comes to them
     unseen: int = 0  # index of the first copy that nobody has seen
     fresh: dict[object, list[Copy]] = field(default_factory=dict)  # consumer → what it saw first, in this turn
 
@@ -146,7 +148,7 @@ class Truth:
         """What is to be taken once, and was, is not taken again: its publisher relies on the op of the first."""
         if message.once:
             for op in self.ops:
-                if op.message is not None and op.message.line == message.line:
+                if op.message is not None and op.message.line == message.line and not op.lost:
                     return op
         self.messages[message.id] = message
         return self._happened(message=message)
@@ -187,7 +189,9 @@ class Truth:
     def _apply(self, op: Op) -> None:
         if op.message is not None:
             for queue in self.queues.values():
-                if queue.definition.wants(op.message):
+                if queue.definition.wants(op.message) and op.lost:
+                    queue.lost += 1
+                elif queue.definition.wants(op.message):
                     key = queue.birth, op.message.id
                     queue.copies[op.message.id] = self.copies.setdefault(key, Copy(op.message))
         elif op.definition is None:
@@ -214,6 +218,12 @@ class Truth:
             seen = [copy.seen for copy in queue.copies.values()]
             queue.unseen = seen.index(False) if False in seen else len(seen)
 
+    def give_up(self, messages: set[bytes]) -> None:
+        """A salvage could not save these."""
+        for op in self.ops:
+            op.lost |= op.message is not None and op.message.id in messages
+        self.copies = {key: copy for key, copy in self.copies.items() if key[1] not in messages}
+
     def confirmed(self) -> int:
         """So many ops are certain, since one was confirmed and the log has no holes."""
         return max((index + 1 for index, op in enumerate(self.ops) if op.confirmed), default=0)
@@ -224,7 +234,7 @@ class Truth:
         return self.ops[-1].number if self.ops else 0
 
     def lines(self) -> list[bytes]:
-        return [op.message.line for op in self.ops if op.message is not None]
+        return [op.message.line for op in self.ops if op.message is not None and not op.lost]
 
     def prefixes(self, messages: int, deletes: int) -> Iterator[tuple[int, dict[bytes, Definition]]]:
         """Each prefix of the log with so many messages and deletes in it, and the definitions of its queues."""
@@ -234,7 +244,7 @@ class Truth:
             if (seen, deleted) == (messages, deletes):
                 yield index, dict(definitions)
             if op.message is not None:
-                seen += 1
+                seen += not op.lost
             elif op.definition is None:
                 deleted += 1
                 del definitions[op.queue]

@@ -13,7 +13,8 @@ of the broker has room for so much of it, whatever the number of streams: the re
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -93,6 +94,20 @@ class Histories:
 
     def place(self, where: bytes) -> int:
         """The position that a word of a request names."""
+        with self._reading():
+            return self._place(where)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A disk that cannot be read ends the broker, as everywhere."""
+        try:
+            yield
+        except OSError as error:
+            if self._broker.journal is not None:
+                self._broker.journal.fail(f"the journal cannot be read: {error}")
+            raise Fault("the journal cannot be read", str(error)) from None
+
+    def _place(self, where: bytes) -> int:
         if where == b"earliest":
             return self.earliest
         if where == b"latest":
@@ -152,7 +167,8 @@ class Histories:
         stream.kept += STREAM_COST + len(stream.request_id)
         self._broker.check_reader(stream.client, stream.kept)
         in_memory = self._broker.journal is None
-        stream.position = self._broker.core.line_near(stream.start) if in_memory else self._batch_with(stream.start)
+        with self._reading():
+            stream.position = self._broker.core.line_near(stream.start) if in_memory else self._batch_with(stream.start)
         streams.append(stream)
         self._broker.for_readers.charge(stream.kept)
         self._broker.core.expect(stream.client, 1)
@@ -370,7 +386,8 @@ class Histories:
     def _read(self, stream: Stream, journal: Journal) -> None:
         start = journal.segments.holding(stream.position)
         if start is None:  # a gap: on with what comes after it, if nothing was removed there meanwhile
-            self._check_gap(stream.position, given_up=stream.given_up)
+            with self._reading():
+                self._check_gap(stream.position, given_up=stream.given_up)
             start = journal.segments.after(stream.position)
             if start is None:
                 stream.position = self.visible

@@ -554,7 +554,9 @@ class Journal:
             removable = self.retention.removable()
             unnoted = self.segments.unnoted(removable)
             self._note_empty(unnoted)
-            for start in [start for start in removable if start not in unnoted]:
+            removed = [start for start in removable if start not in unnoted]
+            self.segments.pass_over(removed)
+            for start in removed:
                 said = "segment {segment} is removed: it is older or more than is to be retained"
                 log.info(Entry(said, segment=segment_name(start)))
                 self.segments.remove(start)

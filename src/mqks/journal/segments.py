@@ -290,6 +290,10 @@ class Segments:
             and not self._has_message(start)
         ]
 
+    def pass_over(self, removed: list[int]) -> None:
+        """These go now. Histories that have not read those without messages yet go on after them."""
+        self.note_empty([self.with_gap(start) for start in removed if not self._has_message(start)])
+
     def _has_message(self, start: int) -> bool:
         """Is there a line whose second word is that of a message? Of a long segment only the beginning is read."""
         for size in LOOKED_AT:
@@ -316,13 +320,13 @@ class Segments:
         self._disk.write(file, (b"\n" if torn else b"") + ranges.show(noted), size)
 
     def note_empty(self, noted: list[ranges.Range]) -> None:
-        """They are safely on disk."""
+        """They are safely on disk, or only those who read now need to know."""
         self._empty = ranges.merged((*self._empty, *noted))
 
     def with_gap(self, start: int) -> ranges.Range:
         """The segment, with the gap before it if there never was anything in that."""
-        before = self._starts[self._starts.index(start) - 1]
-        return self.end_of(before) if self.follows_gap(start) else start, self.end_of(start)
+        at = self._starts.index(start)
+        return self.end_of(self._starts[at - 1]) if at and self.follows_gap(start) else start, self.end_of(start)
 
     def cut(self, start: int, offset: int, aside: str) -> None:
         """The segment ends here; what stood beyond is kept aside. It is safely so when this returns."""
