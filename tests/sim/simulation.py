@@ -128,7 +128,8 @@ class Simulation:
         if self.disk is not None:
             self._no_trouble(self.disk)
         if self.salvages and self.disk is not None:
-            self.salvages = self.flipped = False
+            self.salvages = False
+            self.flipped = self.oracle.weak  # damage to progress stays until there is a checkpoint
             self.warnings.said.clear()
             self.aside = set(self.disk.files("aside"))
         self._check_log()
