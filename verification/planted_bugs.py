@@ -91,7 +91,7 @@ BUGS = (
         "journal/recovery.py",
         "    return segments.view(start).proves_damage(bad, offset, segments.sizes[start])",
         "    return False",
-        "damage",
+        "sim",
     ),
     Bug(
         "missing progress log ignored *",

@@ -20,7 +20,9 @@ from mqks.journal.salvage import salvage
 from mqks.journal.verify import verify
 from pyspark_mqks.folder import Folder
 from pyspark_mqks.loss import warn
+from tests.broker.on_disk import OnDisk
 from tests.journal.test_broker_damage import RECV, Files, Life, Story, said
+from tests.sim import salvaging
 from tests.sim.plan import Warnings
 
 __all__ = ["said"]  # a fixture
@@ -232,3 +234,28 @@ def test_a_damaged_file(story: Story, tmp_path: Path, way: Way, said: Warnings) 
                 assert way is by_command and left(life) <= (story.there | story.acked) - lost, (name, how)
             else:
                 check(life, tmp_path, story, lost)
+
+
+def test_a_refused_start_changes_nothing_and_a_salvage_keeps_what_only_progress_knows_to_be_synced() -> None:
+    """No batch after the damaged one says that it was on disk: both were written before the sync of the first ended."""
+    on_disk = OnDisk()
+    client = on_disk.connect()
+    on_disk.say(client, b"c1 consume q1 e1 --manual-ack --prefetch=1")
+    on_disk.work()
+    on_disk.say(client, b"m1 publish --confirm e1 d1")
+    on_disk.say(client, b"m2 publish --confirm e1 d2")
+    on_disk.say(client, b"m3 publish --confirm e1 d3")
+    on_disk.work()
+    on_disk.say(client, b"a1 ack c1 m1")
+    on_disk.disk.crash(power_loss=False)
+    [(name, content)] = on_disk.disk.content("journal").items()
+    on_disk.disk.entries[f"journal/{name}"].data[content.index(b"m2 publish")] ^= 1
+    damaged = on_disk.disk.content("journal")
+    with pytest.raises(JournalError, match="start with --salvage"):
+        on_disk.start()
+    assert on_disk.disk.content("journal") == damaged
+    on_disk.disk.crash(power_loss=False)
+    salvaging.run(on_disk.disk)
+    on_disk.salvage = True
+    on_disk.start()
+    assert [line.split(b" ")[0] for line in on_disk.drain()] == [b"m3"]

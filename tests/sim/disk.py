@@ -243,6 +243,10 @@ class FakeDisk:
             inode.durable[at] = inode.data[at]
         return f"{name} byte {at} bit {bit:#x}"
 
+    def is_flipped(self) -> bool:
+        """Is there a file, or was there, with a bit that has turned over?"""
+        return any(inode.flips for inode in (*self.entries.values(), *self.removed.values()))
+
     def forgotten(self) -> int:
         """How many files are open that have no name any more, and are not in use in the background."""
         in_use = {file for jobs in self.jobs.values() for job in jobs for file in job.handles}

@@ -78,11 +78,9 @@ class Reader:
         """It has shown all up to here."""
         if self.limit == 0:
             return
-        if self.next is not None and (skipped := self._left(places, messages, end)):
-            raise Violation(f"history {self.id!r} ended at {end} and did not show {skipped}")
         least = self.least_end if self.stop is None else min(self.stop, self.least_end)
-        if end < least:
-            raise Violation(f"history {self.id!r} ended at {end}, before {least}")
+        if self.next is not None and (skipped := self._left(places, messages, max(end, least))):
+            raise Violation(f"history {self.id!r} ended at {end} and did not show {skipped}")
 
     def _left(self, places: Places, messages: Messages, end: int) -> list[bytes]:
         """What it should have shown below this position, and did not."""

@@ -49,7 +49,7 @@ class Simulation:
         habits = confirming, largest, plan.resends, plan.bounding
         self.clients = [SimClient(b"%d" % n, self.rng, *habits) for n in range(count)]
         self.flipped = False
-        self.was_full = False  # of memory, before the last step
+        self.beyond = -1  # bytes of memory beyond the limit, before the last step
         self.damaged: str | None = None  # what a running broker has found
         self.salvages = False  # the next start is one with --salvage
         self.aside: set[str] = set()  # what lies there since the last salvage
@@ -109,6 +109,7 @@ class Simulation:
         self.broker = self._broker()
         if self.damaged is not None:
             self._salvage(self.damaged)
+        proofs = salvaging.Proofs.of(self.disk) if self.disk is not None and self.flipped else None
         for attempt in range(MOST_STARTS) if self.disk is not None else ():
             trouble = self._trouble() if attempt < 3 and self.running else ""
             try:
@@ -127,6 +128,8 @@ class Simulation:
             self.broker = self._broker()
         if self.disk is not None:
             self._no_trouble(self.disk)
+            if proofs is not None:
+                proofs.check(self.disk)
         if self.salvages and self.disk is not None:
             self.salvages = False
             self.flipped = self.oracle.weak  # damage to progress stays until there is a checkpoint
@@ -174,7 +177,7 @@ class Simulation:
         seed = self.rng.getrandbits(32)
         memory = {"high_water": self.high_water, "max_memory": self.plan.max_memory}
         options: dict[str, Any] = {"seed": seed, **memory, "clock": self.clock, "wall": self.wall}
-        self.was_full = False
+        self.beyond = -1
         options |= {**self.plan.once, "limits": Limits(**self.plan.bounds._asdict())}
         if self.disk is not None:
             options |= {"disk": self.disk, "fsync": self.plan.fsync, **self.plan.limits}
@@ -363,12 +366,12 @@ class Simulation:
         if self.disk is not None and not self.oracle.weak:
             self.oracle.holds.check(self.disk, self.now)
         broken = self._is_broken()
-        full = self.broker.core.full
+        beyond = self.broker.core.used - self.plan.max_memory
+        memory = Memory(min(self.beyond, beyond), max(self.beyond, beyond))
         for client in self.clients:
             if client.link is not None:
-                requests, memory = client.link.taken(), Memory(self.was_full, full)
-                self.oracle.fed(client.link, requests, failing=self._is_failing(), memory=memory)
-        self.was_full = full
+                self.oracle.fed(client.link, client.link.taken(), failing=self._is_failing(), memory=memory)
+        self.beyond = beyond
         if broken:
             self.say(f"broken: {self.broker.broken}")
             if self.plan.kind not in ("faults", "flips"):

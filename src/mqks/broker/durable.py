@@ -97,6 +97,9 @@ class Durable(Operations):
         segments, index = Segments(disk), Index(disk)
         self._index = index
         self._restore_checkpoint(found.checkpoint, index, salvage)
+        logs = progress.read_logs(disk, found.logs, salvage)
+        told = [record for one in logs for record in one.records]
+        synced = max((record.journal_synced for record in told), default=0)
         journaled = recover(
             segments,
             found.checkpoint.position,
@@ -104,13 +107,11 @@ class Durable(Operations):
             self._replay_batch,
             self._say_progress(going_on),
             salvage,
+            synced,
         )
         if journaled.lines and not found.checkpoint.number:
             log.warning("there is no checkpoint: queues are made anew from the journal, and messages may come again")
         segments.make_safe(max(journaled.synced, found.checkpoint.position))
-        logs = progress.read_logs(disk, found.logs, salvage)
-        told = [record for one in logs for record in one.records]
-        synced = max((record.journal_synced for record in told), default=0)
         happened = progress.replay(disk, logs, check_end(segments, journaled.end, synced, salvage))
         for queue in self.queues.values():
             since = happened.pop(queue.birth, Since())

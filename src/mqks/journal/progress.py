@@ -20,6 +20,7 @@ import logging
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from mqks.core.crc import crc32
@@ -358,6 +359,19 @@ def records(data: bytes, name: str, salvage: bool = False) -> Iterator[Record]:
             return
         yield found
         at = found.end
+
+
+def journal_synced(folder: Path) -> int:
+    """Up to where the journal was on disk, as the logs in this data folder tell. Damage in them is passed over."""
+    synced = 0
+    for path in sorted((folder / FOLDER).glob("*.log")):
+        data = path.read_bytes()
+        at = data.find(MAGICS)
+        while at >= 0:
+            found = _record_at(data, at)
+            synced = max(synced, found.journal_synced if found else 0)
+            at = data.find(MAGICS, found.end if found else at + 1)
+    return synced
 
 
 def _record_at(data: bytes, at: int) -> Record | None:

@@ -32,9 +32,16 @@ class Journaled:
 
 
 def recover(
-    segments: Segments, position: int, crc: int, on_batch: OnBatch, on_bytes: OnBytes, salvage: bool = False
+    segments: Segments,
+    position: int,
+    crc: int,
+    on_batch: OnBatch,
+    on_bytes: OnBytes,
+    salvage: bool = False,
+    synced: int = 0,
 ) -> Journaled:
-    """Give every valid batch from this position on to `on_batch`. With `salvage` go on without what is missing."""
+    """Give every valid batch from this position on to `on_batch`. With `salvage` go on without what is missing. Up to
+    `synced` progress knows the journal to have been on disk: nothing is cut off below that."""
     for start in [start for start in segments.starts if not segments.sizes[start]]:
         segments.remove(start)
     starts = [start for start in segments.starts if segments.end_of(start) > position]
@@ -59,7 +66,9 @@ def recover(
             explained = segments.is_lost(found.position, start) or segments.follows_gap(start)
             if reason is None and not explained:
                 if not salvage and not any(_proves(segments, later, 0, found.position) for later in starts[number:]):
-                    return _cut(segments, starts[number:], 0, f"what stood from {found.position} on is missing", found)
+                    reason = f"what stood from {found.position} on is missing"
+                    _check_cut(segments, found.position, synced, salvage)
+                    return _cut(segments, starts[number:], 0, reason, found)
                 if position and not salvage:
                     raise _missing(found.position, start)
                 _say_missing(found.position, start)
@@ -82,10 +91,17 @@ def recover(
             if reader.stop is not Stop.END:
                 offset, reason = reader.offset, reader.reason
         if reason is not None:
+            _check_cut(segments, start + offset if offset else found.end, synced, salvage)
             return _cut(segments, starts[number:], offset, reason, found)
         found.position = found.end = segments.end_of(start)
         done += segments.sizes[start]
     return found
+
+
+def _check_cut(segments: Segments, end: int, synced: int, salvage: bool) -> None:
+    """A start that is refused changes nothing: a salvage needs what stands behind the damage."""
+    if not salvage:
+        check_end(segments, end, synced, salvage)
 
 
 def check_end(segments: Segments, end: int, synced: int, salvage: bool) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from mqks.journal.errors import JournalError
 from mqks.journal.files import ASIDE, SEGMENTS, SegmentFile, starts
 from mqks.journal.format import FSYNC_MODES, PIECE, segment_line, segment_name
+from mqks.journal.progress import journal_synced
 from mqks.journal.ranges import LOST, Range, show
 from mqks.journal.verify import Lost, damage, scan
 
@@ -62,7 +63,7 @@ def salvage(folder: Path | str) -> list[Salvaged]:
     with _locked(folder):
         _put_leftovers_aside(folder)
         scanned = []
-        synced = 0
+        synced = journal_synced(folder)  # of the last batches only progress may know that they were on disk
         for start in starts(folder):
             with SegmentFile(folder, start) as file:
                 one, told = _scan(file)
