@@ -19,6 +19,7 @@ import json
 import logging
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -362,16 +363,26 @@ def records(data: bytes, name: str, salvage: bool = False) -> Iterator[Record]:
 
 
 def journal_synced(folder: Path) -> int:
-    """Up to where the journal was on disk, as the logs in this data folder tell. Damage in them is passed over."""
+    """Up to where the journal was on disk, as the checkpoints and logs in this data folder tell. Damage in them is
+    passed over."""
     synced = 0
-    for path in sorted((folder / FOLDER).glob("*.log")):
-        data = path.read_bytes()
+    for data in _contents(folder, "checkpoint"):
+        with suppress(JournalError):  # of another version
+            checkpoint = Checkpoint.unpack(0, data)
+            synced = max(synced, checkpoint.position if checkpoint else 0)
+    for data in _contents(folder, "log"):
         at = data.find(MAGICS)
         while at >= 0:
             found = _record_at(data, at)
             synced = max(synced, found.journal_synced if found else 0)
             at = data.find(MAGICS, found.end if found else at + 1)
     return synced
+
+
+def _contents(folder: Path, kind: str) -> Iterator[bytes]:
+    for path in sorted((folder / FOLDER).glob(f"*.{kind}")):
+        with suppress(FileNotFoundError):  # a running broker has removed it meanwhile
+            yield path.read_bytes()
 
 
 def _record_at(data: bytes, at: int) -> Record | None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mqks.journal.errors import UnknownVersion
 from mqks.journal.files import SegmentFile, names, starts
 from mqks.journal.format import FSYNC_MODES, HEADER_SIZE, Header, Stop, position_of, segment_line
+from mqks.journal.progress import journal_synced
 
 FIRST_LINE_SIZES = [len(segment_line(b"0" * 24, mode)) for mode in FSYNC_MODES]
 NO_SEGMENT_LINE = "its first line is not that of a segment"
@@ -107,7 +108,7 @@ class _Verifier:
         self._end: int | None = None
         self._crc: int | None = None
         self._dtid = b""
-        self._synced = 0
+        self._synced = journal_synced(folder)  # of the last batches only progress may know that they were on disk
 
     def run(self) -> Report:
         found = starts(self._folder)
