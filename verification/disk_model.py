@@ -90,7 +90,7 @@ class Disk:
         self.folders: set[str] = set()
         self._open: dict[int, str | File] = {}  # a folder's name, or a file
         self._number = 0
-        self._begun: dict[int, int] = {}
+        self._begun: dict[int, list[int]] = {}  # syncs of a descriptor that have not ended
         for path in sorted(folder.rglob("*")):
             name = str(path.relative_to(folder))
             if path.is_dir():
@@ -146,10 +146,10 @@ class Disk:
         self._file(op.fd).pending.append(Change(self._number, op.number, None))
 
     def _sync_began(self, op: Op) -> None:
-        self._begun[op.fd] = self._number
+        self._begun.setdefault(op.fd, []).append(self._number)
 
     def _sync_ended(self, op: Op) -> None:
-        before = self._begun.pop(op.fd)
+        before = self._begun[op.fd].pop()  # of two at once, the log does not tell which: believe the later
         what = self._open[op.fd]
         if isinstance(what, File):
             what.synced(before)

@@ -105,6 +105,13 @@ def test_a_synced_file_is_kept_and_what_was_written_during_the_sync_may_go(tmp_p
     assert after(calls, tmp_path, data="none", names="none") == {"a": b"one"}
 
 
+def test_two_syncs_of_one_file_may_overlap(tmp_path: Path) -> None:
+    begin, end = call(Kind.SYNC_BEGIN), call(Kind.SYNC_END)
+    folder = [Op(Kind.OPEN, 8, 2, b"", b""), call(Kind.SYNC_BEGIN, 8), call(Kind.SYNC_END, 8)]
+    calls = [opened("a"), *folder, written(b"one"), begin, written(b"two", offset=3), begin, end, end]
+    assert after(calls, tmp_path, data="none", names="none") == {"a": b"onetwo"}
+
+
 def test_a_file_whose_name_was_not_synced_may_go(tmp_path: Path) -> None:
     calls = [opened("a"), written(b"one"), call(Kind.SYNC_BEGIN), call(Kind.SYNC_END)]
     assert after(calls, tmp_path, data="all", names="none") == {}
