@@ -269,8 +269,9 @@ def test_a_crowd_shares_ids_and_is_counted(flooded: Flooded, monkeypatch: pytest
 
 def test_all_together_fill_some_bytes_of_the_log_and_not_more(flooded: Flooded) -> None:
     crowd = [flooded.broker.connect(f"192.0.2.1:{port}") for port in range(1, 201)]
+    much = NO_UTF8[:10_000]  # more than a line of the log shows
     for one in crowd:
-        for mistake in (b"x " + NO_UTF8, b"x consume q --" + NO_UTF8, b"x publish {" + NO_UTF8):
+        for mistake in (b"x " + much, b"x consume q --" + much, b"x publish {" + much):
             flooded.error_ids(*[mistake] * 12, client=one)
     logged = flooded.logged()
     longest = max(map(len, logged))
