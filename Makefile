@@ -8,10 +8,10 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 CORE := $(wildcard src/mqks/*/*.pyx src/mqks/*/*.pxd) setup.py
 
 help:  ## show this list
-	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 18
 
 run: .venv/core.stamp  ## run the broker on port 25000 and its pipeline on Spark (ARGS="--port=… --no-pipeline" for more)
-	@exec $(BIN)/mqks up --before-pipeline='$(MAKE) --silent spark' $(ARGS)
+	@exec $(BIN)/mqks up --before-pipeline='make --silent spark' $(ARGS)
 
 .PHONY: spark
 spark: .venv/spark.stamp  ## install Spark for the pipeline

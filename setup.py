@@ -18,27 +18,28 @@ link = ["-fsanitize=address,undefined"] if sanitize else []
 if fuzz:
     flags.append("-fsanitize-coverage=trace-pc,trace-cmp")
 
-setup(
-    ext_modules=cythonize(
-        [
-            Extension(
-                f"mqks.{source.parent.name}.{source.stem}",
-                [str(source)],
-                extra_compile_args=flags,
-                extra_link_args=link,
-            )
-            for source in sorted(Path("src/mqks").glob("*/*.pyx"))
-        ],
-        language_level=3,
-        build_dir="build/cython",
-        nthreads=jobs,
-        compiler_directives={
-            "boundscheck": False,
-            "wraparound": False,
-            "initializedcheck": False,
-            "cdivision": True,
-            "freethreading_compatible": False,
-        },
-    ),
-    options={"build_ext": {"parallel": jobs}},
-)
+if __name__ == "__main__":  # Cython may start processes that import this file
+    setup(
+        ext_modules=cythonize(
+            [
+                Extension(
+                    f"mqks.{source.parent.name}.{source.stem}",
+                    [str(source)],
+                    extra_compile_args=flags,
+                    extra_link_args=link,
+                )
+                for source in sorted(Path("src/mqks").glob("*/*.pyx"))
+            ],
+            language_level=3,
+            build_dir="build/cython",
+            nthreads=jobs,
+            compiler_directives={
+                "boundscheck": False,
+                "wraparound": False,
+                "initializedcheck": False,
+                "cdivision": True,
+                "freethreading_compatible": False,
+            },
+        ),
+        options={"build_ext": {"parallel": jobs}},
+    )

@@ -89,6 +89,7 @@ def _read_queue(line: Line, queue: str, prefix: str) -> list[tuple[str, bool, st
                 found.append((message, ",retry=" in properties, data))
         if not queues[queue]["ready"]:
             return found
+        time.sleep(0.01)
     raise Stuck(f"the broker does not deliver all messages of queue {queue}")
 
 

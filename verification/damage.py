@@ -182,7 +182,7 @@ class Damage:
                     return "cut", [f"{case.name}: it cuts off what was known to be on disk:\n{broker.text}"]
                 case.allowed = _missing([*changed, *torn])
             found = case.check(folder, keep)
-            if not any(FOUND.search(one) for one in found):
+            if not found or not all(FOUND.search(one) or one.startswith("replay:") for one in found):
                 return "silent" if case.allowed == NOTHING else "reported", found
             shutil.rmtree(folder)
             (keep / "data").rename(folder)

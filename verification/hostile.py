@@ -15,8 +15,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import trustme
-
 from verification import witness
 from verification.loads import KINDS, MEMORY_ONLY, TLS, Kind
 from verification.process import Broker, Gone, Stuck
@@ -164,6 +162,8 @@ class Hostile:
 
 def certify(folder: Path) -> Path:
     """A certificate for the broker, and that of its authority, which is the answer."""
+    import trustme  # here: only TLS needs it
+
     authority = trustme.CA()
     path = folder / "ca.pem"
     authority.cert_pem.write_to_path(str(path))

@@ -131,4 +131,3 @@ def histories(stage: Stage) -> Iterator[None]:
             break
     yield
     stage.release()
-    stage.must(["m publish --confirm e0.a d"])  # TCP tells that a reader has gone when something is sent to it

@@ -25,7 +25,6 @@ PUBLISH = 10  # pings for each message
 class Report:
     pings: list[float] = field(default_factory=list)  # seconds, sorted
     accepted: list[str] = field(default_factory=list)  # ids of messages that were confirmed, in order
-    refused: list[str] = field(default_factory=list)  # replies to the others
     problem: str = ""
 
     def percentile(self, percent: int) -> float:
@@ -68,8 +67,6 @@ def watch(line: Line, stopped: threading.Event) -> Report:
                 reply = _ask(line, f"w{number} publish --confirm {EVENT} {number}")
                 if reply == f"w{number} ok ":
                     report.accepted.append(f"w{number}")
-                else:
-                    report.refused.append(reply)
     except (Gone, Stuck) as error:
         report.problem = f"another client is not served any more: {error!r}"
     report.pings.sort()

@@ -181,7 +181,7 @@ def test_up_reaches_its_broker_as_it_is_configured() -> None:
 
 def test_up_reaches_it_by_another_name_if_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is in its certificate."""
-    monkeypatch.setattr(up, "hindrance", lambda _: None)
+    monkeypatch.setattr(up, "config_error", lambda _: None)
     parser = ArgumentParser()
     up.arguments(parser)
     command = up.pipeline_arguments(parser.parse_args(["--url=mqkss://broker.example:1"]), Config(port=1))
@@ -192,10 +192,10 @@ def test_up_reaches_it_by_another_name_if_told_so(monkeypatch: pytest.MonkeyPatc
 def test_up_does_not_start_a_pipeline_that_nobody_would_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MQKS_TOKEN", raising=False)
     config = Config(port=1, auth_file=Path("tokens.toml"))
-    reason = up.hindrance(config)
+    reason = up.config_error(config)
     assert reason and "MQKS_TOKEN" in reason
     monkeypatch.setenv("MQKS_TOKEN", "pipeline.secret")
-    assert up.hindrance(config) is None
+    assert up.config_error(config) is None
 
 
 # ── doctor ──

@@ -114,7 +114,7 @@ def test_the_broker_works_while_a_command_runs_before_the_pipeline(
 ) -> None:
     begun = tmp_path / "begun"
     os.mkfifo(begun)
-    running = up(f"--before-pipeline=sh -c 'echo begun > {begun}; exec sleep 600'")
+    running = up(f"--before-pipeline=sh -c 'echo begun > {begun}; sleep 600; true'")
     running.wait_until_it_listens()
     assert begun.read_text() == "begun\n"
     assert running.wait_for_log("the broker takes connections. The pipeline starts after: sh -c")

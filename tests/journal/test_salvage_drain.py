@@ -255,7 +255,7 @@ def test_a_refused_start_changes_nothing_and_a_salvage_keeps_what_only_progress_
     [(name, content)] = on_disk.disk.content("journal").items()
     on_disk.disk.entries[f"journal/{name}"].data[content.index(b"m2 publish")] ^= 1
     damaged = on_disk.disk.content("journal")
-    with pytest.raises(JournalError, match="start with --salvage"):
+    with pytest.raises(JournalError, match=r"is damaged at byte \d+: the checksum"):
         on_disk.start()
     assert on_disk.disk.content("journal") == damaged
     on_disk.disk.crash(power_loss=False)

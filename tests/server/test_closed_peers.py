@@ -125,6 +125,21 @@ def test_a_close_that_comes_after_the_look_at_sockets_counts(
     assert got(new) == list(range(stage.published))
 
 
+@pytest.mark.parametrize("manual", [b"", b" --manual-ack"], ids=["auto", "manual"])
+def test_a_successor_in_the_turn_of_the_close_of_one_that_got_nothing(stage: Stage, manual: bytes) -> None:
+    """All of it is read in one turn. A close looks like one for sending only: its consumers may be served once more."""
+    first, _ = stage.by_tcp()
+    stage.say(first, b"c1 consume q2 e1%s\n" % manual)
+    new, _ = stage.by_tcp()
+    first.sendall(PINGS)
+    first.close()
+    new.sendall(b"c2 consume q2%s\n" % manual)
+    stage.publish()
+    stage.until(lambda: len(stage.broker.queues[b"q2"].consumers) == 1)
+    stage.turn()
+    assert got(new) == list(range(MESSAGES, 2 * MESSAGES))
+
+
 def test_a_close_is_known_however_many_sockets_are_ready(stage: Stage) -> None:
     """More of them than one look at sockets reports."""
     others = [stage.pair()[0] for _ in range(300)]

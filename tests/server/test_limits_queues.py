@@ -244,3 +244,19 @@ def test_holds_that_have_ended_make_room(monkeypatch: pytest.MonkeyPatch) -> Non
     assert on_disk.say(client, b"x hold a earliest --for=0", b"z hold c earliest --for=9") == []
     assert on_disk.broker.journal
     assert list(on_disk.broker.journal.retention.holds) == [b"b", b"c"]
+
+
+def test_a_followed_history_whose_client_closes_ends_with_what_there_is_then() -> None:
+    """Also one that has not read all of that: what comes later does not keep it."""
+    on_disk = OnDisk()
+    follower, publisher = on_disk.connect(), on_disk.connect()
+    on_disk.say(publisher, b"m1 publish --confirm e1 d1")
+    on_disk.work()
+    on_disk.say(follower, b"h1 history earliest --follow")
+    on_disk.broker.input_ended(follower)
+    on_disk.say(publisher, b"m2 publish --confirm e1 d2")
+    on_disk.work()
+    on_disk.wait(1)
+    first, end = on_disk.said(follower)
+    assert first.endswith(b" m1 event=e1 d1")
+    assert end.startswith(b"h1 ok --end ")

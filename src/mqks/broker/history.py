@@ -204,6 +204,7 @@ class Histories:
         """The client may be gone: what it reads ends with what there is now."""
         for stream in list(self._streams.get(client, ())):
             stream.follow = False
+            stream.stop = min(stream.stop, self.visible)
             if stream in self._followers:
                 del self._followers[stream]
                 self._go_on(stream)

@@ -51,7 +51,7 @@ def nobody_goes(_: BadRequest) -> bool:
     return False
 
 
-def do_nothing() -> None:
+def do_nothing(*_: object) -> None:
     """Where no sockets are."""
 
 
@@ -87,7 +87,7 @@ class Operations:
         self.clients: dict[Client, None] = {}  # in the order in which they came
         self.listeners: dict[bytes, Callable[[bytes], None]] = {}  # by event
         self.make_room: Callable[[BadRequest], bool] = nobody_goes  # for one more client: see Entrance
-        self.notice_closes: Callable[[], None] = do_nothing  # by peers, before a consumer joins: see Poller
+        self.notice_closes: Callable[[Client], object] = do_nothing  # by peers, before a consumer joins: see Poller
         self.refused = 0  # clients that were turned away, because there were too many
         self.connections = 0  # clients, without those from inside
         self._origins: Counter[str] = Counter()  # how many of them come from where
@@ -313,7 +313,7 @@ class Operations:
         consumer = self.consumer(client, consumer_id)
         if consumer is None:
             if queue.consumers:
-                self.notice_closes()
+                self.notice_closes(client)
             consumer = self.core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
             self.consumer_ids.add(consumer)
             self.for_readers.charge(_consumer_cost(consumer_id))

@@ -86,9 +86,9 @@ def run(args: Namespace) -> int:
         args.parser.error("mqks up needs a --port that the pipeline can be told")
     with Children() as children:
         children.start("mqks.cli.mqksd", *flags)
-        while children.work and not is_listening(config):
+        while children.should_run and not is_listening(config):
             time.sleep(LOOK_AGAIN)
-        if children.work and args.pipeline:
+        if children.should_run and args.pipeline:
             start_pipeline(args, config, children)
         return children.wait()
 
@@ -113,8 +113,8 @@ def url_of(config: Config) -> str:
 
 
 def start_pipeline(args: Namespace, config: Config, children: Children) -> None:
-    reason = hindrance(config) or failure(args.before_pipeline, children) or missing()
-    if not children.work:
+    reason = config_error(config) or before_pipeline_error(args.before_pipeline, children) or spark_error()
+    if not children.should_run:
         return
     if reason:
         complain(f"no pipeline: {reason}. The broker runs on without it")
@@ -133,7 +133,7 @@ def pipeline_arguments(args: Namespace, config: Config) -> list[str]:
     return ["run", "archive", "stats", *args.run, *where, *settings]
 
 
-def hindrance(config: Config) -> str | None:
+def config_error(config: Config) -> str | None:
     """Which setting does not allow a pipeline."""
     if config.memory:
         return "with --memory there is no journal to read"
@@ -142,19 +142,19 @@ def hindrance(config: Config) -> str | None:
     return None
 
 
-def failure(command: list[str], children: Children) -> str | None:
+def before_pipeline_error(command: list[str], children: Children) -> str | None:
     """How the command before the pipeline fails."""
     if not command:
         return None
     complain(f"the broker takes connections. The pipeline starts after: {shlex.join(command)}")
     try:
-        code = children.finish(command)
+        code = children.run_to_end(command)
     except OSError as error:
         return f"{command[0]}: {error.strerror}"
     return f"{shlex.join(command)} ended with exit code {code}" if code else None
 
 
-def missing() -> str | None:
+def spark_error() -> str | None:
     """What Spark lacks here."""
     from mqks.pipeline.session import CannotStart, check
 
@@ -183,7 +183,7 @@ class Children:
             signal.signal(number, handler)
 
     @property
-    def work(self) -> bool:
+    def should_run(self) -> bool:
         """Does the broker run, and has nobody asked to stop?"""
         return not self._signals and self._running[0].poll() is None
 
@@ -216,13 +216,15 @@ class Children:
         self._running.append(child)
         return child
 
-    def finish(self, command: list[str]) -> int | None:
-        """The exit code of this command. None: it still runs, since all is to end."""
+    def run_to_end(self, command: list[str]) -> int:
+        """The exit code of this command. If all is to end, it is ended, with all that it has started."""
         child = self._begin(command)
-        while self.work and child.poll() is None:
+        while self.should_run and child.poll() is None:
             time.sleep(LOOK_AGAIN)
-        if child.poll() is not None:
-            self._running.remove(child)
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGTERM)
+            self._end(child, in_a_hurry=2)
+        self._running.remove(child)
         return child.returncode
 
     def wait(self) -> int:

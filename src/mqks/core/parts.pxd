@@ -45,7 +45,7 @@ cdef class Connection:
     cdef bint dirty                     # stands in Output.dirty_connections
     cdef int interest                   # what the poller waits for on fd
     cdef readonly bint peer_closed      # its peer has closed, at least for sending: its consumers get no more messages
-    cdef bint marked                    # since then Consumer.returns is known of its consumers
+    cdef bint returns_known             # since then each of its consumers has `returns`
     cdef bint unreachable               # its peer has closed for both directions: output is dropped
     cdef readonly uint64_t closing      # the number of its close, if unsettled messages of it are to return; else 0
     cdef bint ending                    # sends no more, gets what is pending, then is closed

@@ -67,14 +67,14 @@ cdef class Settler(Router):
 
     cdef int end_deliveries(self, Connection c) except -1:
         """The peer has closed: its consumers get no more messages, and those that join later wait for what returns. Idempotent: its
-        consumers are looked at once, which counts as effort. None of them has more unsettled messages later."""
+        consumers are looked at once, which counts as effort. None of them gets more: high_water is 0."""
         cdef Consumer consumer
         cdef dict returning
         c.peer_closed = True
         c.high_water = 0
-        if c.marked or not c.consumers or (not c.gone and is_stalled(self, c)):
+        if c.returns_known or not c.consumers or (not c.gone and is_stalled(self, c)):
             return 0
-        c.marked = True
+        c.returns_known = True
         self.effort += len(c.consumers)
         for consumer in c.consumers.values():
             if consumer.ring.live:
@@ -94,7 +94,7 @@ cdef class Settler(Router):
         cdef Consumer consumer
         if c.closing and is_stalled(self, c):
             c.closing = 0
-            c.marked = False
+            c.returns_known = False
             self.effort += len(c.consumers)
             for consumer in c.consumers.values():
                 stop_waiting_for(self, consumer)

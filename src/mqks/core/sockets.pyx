@@ -78,7 +78,7 @@ cdef enum:
     MOST_UNREAD = 64            # chunks of input thrown away when the broker stops
     MUCH = 64 * 1024            # is sent before the others get theirs
     EVENTS = 256                # sockets read in one turn
-    CLOSES = 8                  # closes by peers that are looked up at a time: some consumers each
+    CLOSES = 8                  # closes by peers that are looked up at a time: each may have --max-consumers consumers
     ROUNDS = 8                  # of deliver and send in one turn, while sockets take all and queues have more
 
 
@@ -220,9 +220,11 @@ cdef class Poller:
     def unwatch(self, int fd):
         epoll_ctl(self.epoll, EPOLL_CTL_DEL, fd, NULL)      # it may be closed already
 
-    def notice_closes(self):
-        """Learn of every close by a peer that has reached the kernel."""
+    def notice_closes(self, Connection joining):
+        """A consumer of this connection is about to join: learn of every close by a peer that has reached the kernel. Nobody else is
+        served once more: the new consumer would get newer messages first."""
         self.take_closes(UINT64_MAX)
+        self.end_half_closed(joining)
 
     cdef int take_closes(self, uint64_t enough) except -1:
         """Learn of closes by peers, until so much effort. The kernel reports the others again."""
@@ -240,14 +242,16 @@ cdef class Poller:
                     self.half_closed.append(c)
         return 0
 
-    cdef int end_half_closed(self) except -1:
+    cdef int end_half_closed(self, Connection but) except -1:
         """Those that were served once get no more."""
         cdef list closed = self.half_closed
         cdef Connection c
         if closed:
             self.half_closed = []
             for c in closed:
-                if c.fd >= 0:
+                if c is but:
+                    self.half_closed.append(c)
+                elif c.fd >= 0:
                     self.core.on_peer_closed(c, False)
         return 0
 
@@ -285,7 +289,7 @@ cdef class Poller:
         cdef Connection c
         cdef bint late = False
         cdef double end
-        self.end_half_closed()
+        self.end_half_closed(None)
         if self.core.can_resume:
             self.hear_those_who_waited()
         end = monotonic() + self.patience

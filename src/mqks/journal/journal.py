@@ -31,6 +31,7 @@ from mqks.logs import Entry
 log = logging.getLogger(__name__)
 
 LAZY = 0.1  # seconds until that is synced for which nobody waits, and until readers are told of a sync
+MOST_REMOVED = 64  # segments at once: each is looked into before it goes
 LOOK_AT_AGE = 60.0  # seconds between looks for segments that are too old
 RETRY = 1.0  # seconds between looks at a disk that was full
 WRITING = 5  # units of work for a piece of a checkpoint (see Slices),
@@ -555,6 +556,9 @@ class Journal:
             unnoted = self.segments.unnoted(removable)
             self._note_empty(unnoted)
             removed = [start for start in removable if start not in unnoted]
+            if len(removed) > MOST_REMOVED:
+                self._timers.set("retain more", 0.0, self.retain)
+                del removed[MOST_REMOVED:]
             self.segments.pass_over(removed)
             for start in removed:
                 said = "segment {segment} is removed: it is older or more than is to be retained"

@@ -66,8 +66,8 @@ def recover(
             explained = segments.is_lost(found.position, start) or segments.follows_gap(start)
             if reason is None and not explained:
                 if not salvage and not any(_proves(segments, later, 0, found.position) for later in starts[number:]):
+                    check_end(segments, found.position, synced, salvage)
                     reason = f"what stood from {found.position} on is missing"
-                    _check_cut(segments, found.position, synced, salvage)
                     return _cut(segments, starts[number:], 0, reason, found)
                 if position and not salvage:
                     raise _missing(found.position, start)
@@ -91,17 +91,10 @@ def recover(
             if reader.stop is not Stop.END:
                 offset, reason = reader.offset, reader.reason
         if reason is not None:
-            _check_cut(segments, start + offset if offset else found.end, synced, salvage)
-            return _cut(segments, starts[number:], offset, reason, found)
+            return _cut(segments, starts[number:], offset, reason, found, 0 if salvage else synced)
         found.position = found.end = segments.end_of(start)
         done += segments.sizes[start]
     return found
-
-
-def _check_cut(segments: Segments, end: int, synced: int, salvage: bool) -> None:
-    """A start that is refused changes nothing: a salvage needs what stands behind the damage."""
-    if not salvage:
-        check_end(segments, end, synced, salvage)
 
 
 def check_end(segments: Segments, end: int, synced: int, salvage: bool) -> int:
@@ -154,12 +147,16 @@ def _proves(segments: Segments, start: int, offset: int, bad: int) -> bool:
     return segments.view(start).proves_damage(bad, offset, segments.sizes[start])
 
 
-def _cut(segments: Segments, starts: list[int], offset: int, reason: str, found: Journaled) -> Journaled:
-    """The journal ends in the first of these segments, at this offset, unless more was known to be on disk."""
+def _cut(
+    segments: Segments, starts: list[int], offset: int, reason: str, found: Journaled, synced: int = 0
+) -> Journaled:
+    """The journal ends in the first of these segments, at this offset, unless more was known to be on disk: by later
+    batches, or by progress up to `synced`. A start that is refused changes nothing here: a salvage needs all of it."""
     first = starts[0]
-    for start in starts:
-        if _proves(segments, start, offset if start == first else 0, first + offset):
-            raise Damaged(segment_name(first), offset, reason)
+    valid = first + offset if offset else found.end
+    proven = any(_proves(segments, start, offset if start == first else 0, first + offset) for start in starts)
+    if proven or (valid < synced and not segments.is_lost(valid, synced)):
+        raise Damaged(segment_name(first), offset, reason)
     end = max(segments.end_of(start) for start in starts)
     lost = 0
     for start in reversed(starts):
@@ -171,4 +168,4 @@ def _cut(segments: Segments, starts: list[int], offset: int, reason: str, found:
         "{bytes} bytes are kept in aside/"
     )
     log.warning(Entry(said, position=first + offset, reason=reason, bytes=lost))
-    return replace(found, position=end + 1, end=first + offset if offset else found.end, crc=0)
+    return replace(found, position=end + 1, end=valid, crc=0)

@@ -291,8 +291,12 @@ class Segments:
         ]
 
     def pass_over(self, removed: list[int]) -> None:
-        """These go now. Histories that have not read those without messages yet go on after them."""
-        self.note_empty([self.with_gap(start) for start in removed if not self._has_message(start)])
+        """These go now. Histories that have not read those without messages yet go on after them. One that cannot be
+        read goes, too: a history that has not passed it ends there."""
+        for start in removed:
+            with suppress(OSError):
+                if not self._has_message(start):
+                    self.note_empty([self.with_gap(start)])
 
     def _has_message(self, start: int) -> bool:
         """Is there a line whose second word is that of a message? Of a long segment only the beginning is read."""
@@ -320,7 +324,7 @@ class Segments:
         self._disk.write(file, (b"\n" if torn else b"") + ranges.show(noted), size)
 
     def note_empty(self, noted: list[ranges.Range]) -> None:
-        """They are safely on disk, or only those who read now need to know."""
+        """Histories pass over these. On disk they are in `empty`, unless nothing is left before them."""
         self._empty = ranges.merged((*self._empty, *noted))
 
     def with_gap(self, start: int) -> ranges.Range:
