@@ -80,6 +80,7 @@ def as_text(data: bytes) -> bytes:
 @example([b'm send {"event": "e1", "event": "e2"}', b'm send {"a": {"event": "e1"}}', b'm send ["event", "x"]'], 0)
 @example([b"m publish e " + b"\xf0\x9f\x98" + b" x", b"m publish e \xed\xa0\x80", b"m publish e \xc0\x80"], 7)
 @example([LIKE_A_HEADER, b"m publish e d", LIKE_A_HEADER], 7)
+@example([b'm send {"event": "e1"}}', b'm send {"event": "e1"'], 0)
 @example([b"m send " + b'{"event": "e1", "a": ' + b"[" * 70 + b"]" * 70 + b"}"], 7)
 def test_the_same_messages_as_the_plain_parser(these: list[bytes], position: int) -> None:
     batch = build_batch(DTID, position, b"".join(line + b"\n" for line in these), 0, 0)

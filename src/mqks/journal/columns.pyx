@@ -208,6 +208,8 @@ cdef bytes name_in(const char* text, const char* end):
         elif at[0] == 44:
             is_key = True
         at += 1
+    if depth != 0:
+        return event_of(text[:end - text])
     if name_size == 0:
         return b""
     if name[0] == 45 or name[0] == 123 or memchr(name, 32, name_size) != NULL or ends_like_retry(name, name + name_size) \
