@@ -136,7 +136,7 @@ class Damage:
                 workload.run(100)
                 _fill(broker.port, number)
                 workload.run(100)
-            if self._rng.random() < 0.5:
+            if number // FOLDERS % 2:  # the others are killed, and need their progress logs
                 broker.stop()
         finally:
             broker.kill()
@@ -152,7 +152,7 @@ class Damage:
         shutil.copytree(base.folder, folder)
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in IGNORED]
         kinds = sorted({(path.parent.name, path.suffix) for path in paths})
-        kind = self._rng.choice([*kinds, ("journal", ".mqks")])
+        kind = self._rng.choice([*kinds, ("journal", ".mqks"), ("progress", ".log")])
         path = self._rng.choice([one for one in paths if (one.parent.name, one.suffix) == kind])
         damage = self._rng.choice(DAMAGES) if path.stat().st_size else _remove
         what = f"{path.relative_to(folder)}: {damage(path, self._rng)}"

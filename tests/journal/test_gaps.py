@@ -176,3 +176,21 @@ def test_a_history_goes_on_where_the_first_segments_are_removed_before_it_has_re
     shown, end = lines[100:]
     assert shown.endswith(b" m1 event=e1 d1")
     assert end.startswith(b"h1 ok --end ")
+
+
+def test_a_history_ends_at_a_batch_that_stands_in_the_wrong_file() -> None:
+    """The batch is longer than what the file has of it: to read more would not help."""
+    on_disk = OnDisk(segment_size=1000)
+    client = on_disk.connect()
+    for number in range(6):
+        on_disk.say(client, b"m%d publish --confirm e1 %s" % (number, b"d" * 500))
+        on_disk.work()
+    entries = on_disk.disk.entries
+    _, one, other, *_ = (f"journal/{name}" for name in on_disk.disk.files("journal"))
+    entries[other].data[:] = entries[one].data[:300]
+    on_disk.broker.feed(client, b"h1 history earliest\n")
+    for _ in range(50):  # not `work`, which waits until there is nothing more to read
+        on_disk.disk.complete(urgent=False)
+        on_disk.broker.poll_disk()
+        on_disk.broker.turn()
+    assert on_disk.said(client)[-1].startswith(b"h1 error ")

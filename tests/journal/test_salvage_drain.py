@@ -263,3 +263,35 @@ def test_a_refused_start_changes_nothing_and_a_salvage_keeps_what_only_progress_
     on_disk.salvage = True
     on_disk.start()
     assert [line.split(b" ")[0] for line in on_disk.drain()] == [b"m3"]
+
+
+def test_a_last_segment_that_only_a_checkpoint_knows_to_be_synced_is_salvaged() -> None:
+    """It was swapped with another after a clean stop. What it should have is given up, and all else can be read."""
+    on_disk = OnDisk(segment_size=1000)
+    client = on_disk.connect()
+    on_disk.say(client, b"s1 subscribe q1 e1")
+    for number in range(6):
+        on_disk.say(client, b"m%d publish --confirm e1 %s" % (number, b"d" * 500))
+        on_disk.work()
+    on_disk.broker.disconnect(client)
+    on_disk.disk.works_by_itself = True
+    on_disk.broker.close()
+    on_disk.disk.crash(power_loss=False)
+    entries = on_disk.disk.entries
+    names = [f"journal/{name}" for name in on_disk.disk.files("journal")]
+    one, other = names[1], names[-1]
+    entries[one], entries[other] = entries[other], entries[one]
+    salvaging.run(on_disk.disk)
+    on_disk.salvage = True
+    on_disk.start()
+    reader = on_disk.connect()
+    lines = on_disk.say(reader, b"h1 history earliest", b"c1 consume q1")
+    for _ in range(20):
+        on_disk.wait(0.01)
+        lines += on_disk.said(reader)
+    assert on_disk.broker.broken is None
+    *shown, end = [line for line in lines if line.startswith(b"h1 ")]
+    assert end.startswith(b"h1 ok --end ")
+    consumed = [line.split(b" ")[2] for line in lines if line.startswith(b"c1 ")]
+    assert consumed == [line.split(b" ")[3] for line in shown]
+    assert len(consumed) >= len(names) - 2

@@ -421,7 +421,12 @@ class Histories:
             self._count(whole - skip)
         elif skip and len(data) == skip:
             stream.position += skip
-        elif header is not None and skip + header.size > len(data) and header.end <= end:
+        elif (
+            header is not None
+            and header.position == stream.position + skip
+            and skip + header.size > len(data)
+            and header.end <= end
+        ):
             stream.size = skip + header.size  # a batch of one long line
         else:
             where = f"at position {stream.position + skip}"

@@ -63,7 +63,7 @@ def salvage(folder: Path | str) -> list[Salvaged]:
     with _locked(folder):
         _put_leftovers_aside(folder)
         scanned = []
-        synced = journal_synced(folder)  # of the last batches only progress may know that they were on disk
+        synced = journal_synced(folder)  # of the last segment only progress may know that it was on disk
         for start in starts(folder):
             with SegmentFile(folder, start) as file:
                 one, told = _scan(file)
