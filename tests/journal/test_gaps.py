@@ -194,3 +194,51 @@ def test_a_history_ends_at_a_batch_that_stands_in_the_wrong_file() -> None:
         on_disk.broker.poll_disk()
         on_disk.broker.turn()
     assert on_disk.said(client)[-1].startswith(b"h1 error ")
+
+
+def test_what_is_removed_before_a_gap_of_a_crash_is_not_taken_for_it() -> None:
+    """Queues keep the first segment and the one after the gap. The one before the gap stays, and the next one goes."""
+    on_disk = OnDisk(retain_age=7 * DAY, segment_size=1 << 20)
+    on_disk.say(on_disk.connect(), b"s1 subscribe q1 e1", b"m1 publish e1 d1")
+    for line in (b"m2 publish e2 d2", b"m3 publish e2 d3"):
+        on_disk.wait(60)
+        on_disk.stop()
+        on_disk.say(on_disk.connect(), line)
+    on_disk.wait(60)
+    on_disk.disk.crash(power_loss=False)
+    *_, torn = on_disk.disk.files("journal")
+    on_disk.disk.entries[f"journal/{torn}"].data += b"torn"
+    on_disk.start()
+    on_disk.say(on_disk.connect(), b"m4 publish e1 d4")
+    on_disk.wait(60)
+    on_disk.stop()
+    assert history(on_disk, b"earliest") == [b"m1", b"m2", b"m3", b"m4", b"--end"]
+    retain(on_disk)
+    for _ in range(2):
+        first, error = history(on_disk, b"earliest")
+        assert first == b"m1"
+        assert error not in (b"m4", b"--end"), "it passes over m2 and m3 in silence"
+        assert history(on_disk, b"%d" % int(torn[:20])) == [b"m3", b"m4", b"--end"]
+        on_disk.stop()
+
+
+def test_a_history_that_has_not_read_what_is_removed_before_a_gap_fails() -> None:
+    """Nothing is kept before it. Its client did not read meanwhile."""
+    on_disk = OnDisk(retain_age=7 * DAY, segment_size=1 << 20, high_water=100)
+    on_disk.say(on_disk.connect(), b"m1 publish e1 d1")
+    on_disk.wait(60)
+    on_disk.disk.crash(power_loss=False)
+    *_, torn = on_disk.disk.files("journal")
+    on_disk.disk.entries[f"journal/{torn}"].data += b"torn"
+    on_disk.start()
+    on_disk.wait(6 * DAY)
+    client = on_disk.connect()
+    on_disk.broker.feed(client, b"m2 publish e1 d2\n" + b"p1 ping\n" * 100 + b"h1 history earliest\n")
+    retain(on_disk)
+    assert len(segments(on_disk)) == 1
+    lines = on_disk.said(client)
+    for _ in range(10):
+        on_disk.wait(0.01)
+        lines += on_disk.said(client)
+    [last] = lines[100:]
+    assert last.startswith(b"h1 error ")

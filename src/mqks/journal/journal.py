@@ -553,6 +553,8 @@ class Journal:
             return
         try:
             removable = self.retention.removable()
+            stays = self.segments.before_gaps(removable)
+            removable = [start for start in removable if start not in stays]
             unnoted = self.segments.unnoted(removable)
             self._note_empty(unnoted)
             removed = [start for start in removable if start not in unnoted]

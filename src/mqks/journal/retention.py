@@ -3,7 +3,7 @@
 A segment is needed while a queue holds a message in it, while a named hold covers it, or while the next start would
 read it. That no queue holds a message in it counts from when a checkpoint on disk says so: acks that the disk may
 still lose come back with their messages. Only whole segments go, and never the one being written; one forgotten
-message keeps one segment.
+message keeps one segment, and one more for each gap that a crash has left behind it (`Segments.before_gaps`).
 """
 
 import time

@@ -28,7 +28,7 @@ from mqks.journal.format import (
 )
 
 FOLDER = "journal"
-LOOKED_AT = (64 << 10, 4 << 20)  # bytes of a segment in which a message is looked for, first and at most
+LOOKED_AT = (4 << 10, 64 << 10, 4 << 20)  # bytes of a segment in which a message is looked for, first and at most
 AHEAD = 4 << 20  # bytes of disk that are made sure of before they are needed
 MOST_OPEN = 64
 _message = re.compile(rb"\n[^ \n]+ (?:publish|send) ")
@@ -44,6 +44,7 @@ class Segments:
         self._folder = disk.open_folder(FOLDER)
         self._lost = self._read_ranges(ranges.LOST)
         self._empty = self._read_ranges(ranges.EMPTY)
+        self._gone: list[ranges.Range] = []  # segments with messages that retention has removed since the start
         self._starts = sorted(self.sizes)
         self._files: dict[int, int] = {}  # start → handle, of those open
         self._removed: set[int] = set()  # handles that are still open
@@ -98,6 +99,8 @@ class Segments:
 
     def misses_nothing(self, start: int, following: int, *, given_up: bool) -> bool:
         """Between two segments: was there never a message, or (given_up) did a salvage give up what was there?"""
+        if ranges.overlaps(self._gone, start, following):
+            return False
         return (
             self.follows_gap(following)
             or ranges.covers(self._empty, start, following)
@@ -290,13 +293,32 @@ class Segments:
             and not self._has_message(start)
         ]
 
+    def before_gaps(self, removable: list[int]) -> list[int]:
+        """Those of these segments that stay, so that what is removed is not taken for a gap that a crash has left: the
+        last one with messages before such a gap, as long as one before it is kept."""
+        going = set(removable)
+        kept = next((start for start in self._starts if start not in going), 0)
+        following: int | None = None
+        found = []
+        for start in reversed(self._starts if going else ()):
+            if start not in going:
+                following = start
+            elif start > kept and following is not None and self.follows_gap(following) and self._has_message(start):
+                found.append(start)
+                following = start
+        return found
+
     def pass_over(self, removed: list[int]) -> None:
-        """These go now. Histories that have not read those without messages yet go on after them. One that cannot be
-        read goes, too: a history that has not passed it ends there."""
+        """These go now. Histories that have not read them go on after those without messages, and fail at others. One
+        that cannot be read counts as one with messages."""
+        empty: dict[int, ranges.Range] = {}
         for start in removed:
             with suppress(OSError):
                 if not self._has_message(start):
-                    self.note_empty([self.with_gap(start)])
+                    empty[start] = self.with_gap(start)
+        self.note_empty(list(empty.values()))
+        gone = [(start, self.end_of(start)) for start in removed if start not in empty]
+        self._gone = ranges.merged((*self._gone, *gone))
 
     def _has_message(self, start: int) -> bool:
         """Is there a line whose second word is that of a message? Of a long segment only the beginning is read."""
