@@ -309,24 +309,21 @@ class Segments:
         return found
 
     def pass_over(self, removed: list[int]) -> None:
-        """These go now. Histories that have not read them go on after those without messages, and fail at others. One
-        that cannot be read counts as one with messages."""
-        empty: dict[int, ranges.Range] = {}
-        for start in removed:
-            with suppress(OSError):
-                if not self._has_message(start):
-                    empty[start] = self.with_gap(start)
+        """These go now. Histories that have not read them go on after those without messages, and fail at others."""
+        empty = {start: self.with_gap(start) for start in removed if not self._has_message(start)}
         self.note_empty(list(empty.values()))
         gone = [(start, self.end_of(start)) for start in removed if start not in empty]
         self._gone = ranges.merged((*self._gone, *gone))
 
     def _has_message(self, start: int) -> bool:
-        """Is there a line whose second word is that of a message? Of a long segment only the beginning is read."""
-        for size in LOOKED_AT:
-            if _message.search(self.read(start, size, 0)):
-                return True
-            if self.sizes[start] <= size:
-                return False
+        """Is there a line whose second word is that of a message? Of a long segment only the beginning is read. If
+        it cannot be read, the answer is yes."""
+        with suppress(OSError):
+            for size in LOOKED_AT:
+                if _message.search(self.read(start, size, 0)):
+                    return True
+                if self.sizes[start] <= size:
+                    return False
         return True
 
     def write_empty(self, noted: list[ranges.Range]) -> int:
