@@ -25,13 +25,15 @@ class Places:
     ids: list[bytes] = field(default_factory=list)
     present: list[bool] = field(default_factory=list)
     earliest: int = 0  # where the first segment begins that is there
+    removed: list[range] = field(default_factory=list)  # positions of removed segments that had messages
 
     @classmethod
     def of(cls, disk: FakeDisk) -> "Places":
         there = disk.files("journal")
         found = cls(earliest=min((position_of(name) or 0 for name in there), default=0))
         for name, content in disk.written("journal").items():
-            at = position_of(name) or 0
+            at = start = position_of(name) or 0
+            count = len(found.ids)
             for line in content.split(b"\n"):
                 words = line.split(b" ", 2)
                 if words[1:2] and words[1] in MESSAGES:
@@ -39,6 +41,8 @@ class Places:
                     found.ids.append(words[0])
                     found.present.append(name in there)
                 at += len(line) + 1
+            if name not in there and len(found.ids) > count:
+                found.removed.append(range(start, start + len(content)))
         return found
 
     def from_(self, position: int) -> range:
@@ -95,8 +99,8 @@ class Reader:
 
 
 def may_refuse(places: Places, position: int, visible: int) -> bool:
-    """Is this position gone, or yet to come?"""
-    if not places.earliest <= position <= visible:
+    """Is this position gone, or yet to come? One within a removed segment is gone, also after its last message."""
+    if not places.earliest <= position <= visible or any(position in gone for gone in places.removed):
         return True
     return not all(places.present[number] for number in places.from_(position))
 
