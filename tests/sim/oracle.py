@@ -17,7 +17,7 @@ from tests.sim.truth import KILL, POWER, Bounds, Copy, Definition, Message, Op, 
 
 RESTART_GRACE = 60.0
 MOST_STREAMS = 16  # histories of a connection
-LARGEST = 20_000  # bytes of memory that a request may give back: its line, as far as it had come before
+LARGEST = 20_000  # bytes of memory that a request may take or give back on the way: its line, what it reads
 DELIVERY = re.compile(rb"(\S+) event=([^ ,]*)(?:,retry=\d+)? (.*)", re.DOTALL)
 RETRIED = re.compile(rb'\S+ (event=[^ ]*,retry=\d+ |\{"retry": )')
 SEVX_RETRY = re.compile(rb'\{"retry": \d+(, |\})')
@@ -67,7 +67,7 @@ class Oracle:
         only_publishes = all(request.action in ("publish", "send") for request in requests)  # none frees memory
         for request in requests:
             if request.id in refused:
-                if not failing and not self.weak and memory.most < 0:
+                if not failing and not self.weak and memory.most < -LARGEST:
                     self._check_refusal(link, request)
                 news = [one for one in news if not one[0].startswith(request.id + b" error ")]
                 continue
@@ -468,8 +468,8 @@ class Oracle:
         self._shown.clear()
         self._found = None
 
-    def restarted(self, figures: dict[str, Any], *, power_loss: bool) -> None:
-        """The broker runs again, and shows these queues and holds."""
+    def restarted(self, figures: dict[str, Any], *, power_loss: bool, failing: bool = False) -> None:
+        """The broker runs again, and shows these queues and holds. Its disk may be full already (failing)."""
         shown, holds = figures["queues"], figures["journal"]["holds"]
         assert self.disk is not None
         self.holds.started(self.disk)
@@ -480,7 +480,7 @@ class Oracle:
             if held.expires > self.now and holds.get(name.decode(), {}).get("position") != held.position:
                 raise Violation(f"the hold {name!r} at {held.position} is lost: there are {holds}")
         kept = self._kept_messages()
-        journal.check_format(self.disk)
+        journal.check_format(self.disk, may_be_torn=failing)
         deletes = len(journal.lines(self.disk, b"delete_queue"))
         found = {name.encode(): _shown(queue) for name, queue in shown.items()}
         sticky = {line.split(b" ", 3)[2]: b" --sticky" in line for line in journal.lines(self.disk, b"rebind")}

@@ -15,6 +15,7 @@ from mqks.broker import Broker
 from mqks.broker.limits import Limits
 from mqks.broker.queue import Queue
 from mqks.journal import JournalError
+from mqks.journal.errors import UnknownVersion
 from tests.sim import bounds, salvaging
 from tests.sim.clients import QUEUES, TEMPORARY, SimClient
 from tests.sim.disk import FakeDisk, Killed
@@ -139,7 +140,7 @@ class Simulation:
         self.say(f"started; said: {self.warnings.said}")
         shown = self._stats()
         if self.running:
-            self.oracle.restarted(shown, power_loss=power_loss)
+            self.oracle.restarted(shown, power_loss=power_loss, failing=self._is_failing())
         self.running = True
         self._look_at_lengths()
 
@@ -163,7 +164,10 @@ class Simulation:
         damage = salvaging.damage_of(self.disk)
         self.say(f"salvage; damaged: {damage}")
         self._crash_disk(power_loss=False)
-        salvaging.run(self.disk)
+        try:
+            salvaging.run(self.disk)
+        except UnknownVersion as error:  # a bit of the format's number was flipped
+            raise Refused(str(error)) from error
         self.salvages = True
         self.oracle.salvaged(damage.messages, strictly=not damage.elsewhere)
         self.broker = self._broker()
