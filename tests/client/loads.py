@@ -13,7 +13,7 @@ from typing import Any
 import mqks
 from mqks.client.message import Record
 
-PATIENCE = 60.0  # seconds until something that must happen counts as not happening
+PATIENCE = 60.0  # seconds without any news, after which what must happen counts as not happening
 SOME = 20  # messages that are confirmed together
 
 
@@ -59,8 +59,12 @@ class Account:
         self.note(lambda _: self.failures.append(what))
 
     def wait(self, done: Callable[[], bool]) -> bool:
+        """Whether it comes true, however long that takes: a busy machine has much to catch up with."""
         with self.changed:
-            return self.changed.wait_for(lambda: done() or bool(self.failures), PATIENCE) and not self.failures
+            while not done() and not self.failures:
+                if not self.changed.wait(PATIENCE):
+                    return False
+            return not self.failures
 
 
 class BlockingLoad:
