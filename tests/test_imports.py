@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqks.__init__": {"mqks.client"},
     "mqks.core": set(),
     "mqks.broker": {"mqks", "mqks.core", "mqks.journal"},
-    "mqks.web": {"mqks", "mqks.core", "mqks.journal", "mqks.broker"},
+    "mqks.web": {"mqks", "mqks.core", "mqks.journal", "mqks.broker", "mqks.client"},
     "mqks.server": {"mqks", "mqks.core", "mqks.journal", "mqks.broker", "mqks.web"},
     "mqks.journal": {"mqks", "mqks.core"},
     "mqks.client": {"mqks"},

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from mqks.client.access import Access
 from mqks.client.address import Address, find_address
+from mqks.client.errors import Refused
 from mqks.client.reaching import connected
 from mqks.journal import JournalError
 from mqks.journal.columns import Columns
@@ -29,11 +30,8 @@ ENOUGH_EMPTY_ANSWERS = 2  # see Remote.scan
 T = TypeVar("T")
 
 
-class Refused(Exception):
-    """The broker answered with an error; only its log says why."""
-
-    def __init__(self, error_id: str) -> None:
-        super().__init__(f"the broker refused to read on; its log says why, under error {error_id}")
+class HistoryRefused(Refused):
+    """The broker cannot read this part of the journal. A refused token is an AuthRefused, which nobody here catches."""
 
 
 class Answer:
@@ -44,7 +42,8 @@ class Answer:
         self._connection = connection
         self._data = b""
         self._at = 0  # what is before it was used; a batch or the last line begins there
-        connection.sendall(b"%s history %s\n" % (ID, f"{start} {options}".encode()))
+        self._request = f"history {start} {options}"
+        connection.sendall(b"%s %s\n" % (ID, self._request.encode()))
 
     def has(self, size: int) -> bool:
         """Waits for so many bytes; False if the answer ends before them."""
@@ -108,7 +107,7 @@ class Answer:
             case [_, "ok", "--end", position] if position.isdigit():
                 self.end = int(position)
             case [_, "error", *error_id]:
-                raise Refused(" ".join(error_id))
+                raise HistoryRefused(self._request, " ".join(error_id))
             case _:
                 raise ConnectionError(f"it does not answer as a broker does, but {line[:100]!r}")
 
@@ -143,13 +142,13 @@ class Remote(Journal):
             return latest
         try:
             return self._ask(position, "--to=earliest", Answer.position)
-        except Refused as refused:
+        except HistoryRefused as refused:
             return self._after_refusal(position, latest, refused)
 
     def batch_with(self, position: int) -> Header | None:
         try:
             return self._batch_with(position)
-        except Refused:
+        except HistoryRefused:
             return None  # the tasks will find out what is missing
 
     def count(self, start: int, stop: int, rows: int) -> int:
@@ -160,14 +159,14 @@ class Remote(Journal):
 
         try:
             return self._ask(start, f"--raw --to={stop}", fits)
-        except Refused:
+        except HistoryRefused:
             return stop  # the tasks will find out what is missing
 
     def _place(self, word: str) -> int:
         """The position that a word of the protocol stands for."""
         try:
             return self._ask(word, "--to=earliest", Answer.position)
-        except Refused as refused:
+        except HistoryRefused as refused:
             raise JournalError(f"{self._address} cannot say where {word} is: {refused}") from None
 
     def _batch_with(self, position: int) -> Header | None:
@@ -202,7 +201,7 @@ class Remote(Journal):
                         yield
                 reach = min(2 * reach, END)
                 empty = empty + 1 if at == before else 0
-            except Refused as refused:
+            except HistoryRefused as refused:
                 if reach == 1:
                     at = self._after_refusal(at, stop, refused)
                 reach = 1
@@ -211,12 +210,12 @@ class Remote(Journal):
         if at < stop and (latest := self.latest()) < stop:
             self._lost(at, stop, f"the journal of {self._address} ends at {latest}, and was longer when it was planned")
 
-    def _after_refusal(self, position: int, stop: int, refused: Refused) -> int:
+    def _after_refusal(self, position: int, stop: int, refused: HistoryRefused) -> int:
         """Find out what is missing, and where reading can go on."""
         earliest, latest = self.earliest(), self.latest()
         try:
             self._ask("latest", "--raw --to=earliest", Answer.position)
-        except Refused:
+        except HistoryRefused:
             raise JournalError(f"{self._address} has no journal to read: it runs with --memory ({refused})") from None
         if position < earliest:
             following, why = earliest, f"they have been removed, the journal of {self._address} begins at {earliest}"
@@ -251,7 +250,7 @@ class Remote(Journal):
         """Where its batch begins, if that can be read and lies behind the damage."""
         try:
             header = self._batch_with(position)
-        except Refused:
+        except HistoryRefused:
             return None
         if header is None:
             return position

@@ -15,11 +15,11 @@ from starlette.responses import Response
 
 import mqks.testing
 from mqks.broker.access import EVERYTHING
+from mqks.client.errors import Refused
 from mqks.web.answers import Json, dumps
 from mqks.web.api import Api
 from mqks.web.app import OPERATIONS
 from mqks.web.gate import Caller
-from mqks.web.inside import Refused
 from mqks.web.live import event
 from tests.running import PATIENCE, Connection
 from tests.web.asking import address, ask, inner, stream
@@ -122,7 +122,7 @@ def test_a_journal_that_has_failed_is_told_without_its_files() -> None:
 
     async def answered() -> tuple[Response, HTTPException]:
         broker = Mock(broken="cannot write /srv/secret/0.mqks: Input/output error", core=Mock(max_line=1000))
-        inside = Mock(request=AsyncMock(side_effect=Refused("20261231235959123456uN1q")))
+        inside = Mock(request=AsyncMock(side_effect=Refused("m1 publish e1", "20261231235959123456uN1q")))
         api = Api(broker, Mock(), inside, asyncio.Event(), Mock())
         caller = Caller("127.0.0.1", False, "any", EVERYTHING)
         with pytest.raises(HTTPException) as refused:

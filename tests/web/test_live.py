@@ -15,7 +15,7 @@ from starlette.types import Message
 import mqks.testing
 from mqks.broker.actions.history import MOST_MASKS
 from mqks.broker.history import STREAM_COST
-from mqks.web.inside import Refused
+from mqks.client.errors import Refused
 from mqks.web.live import EventStream
 from mqks.web.memory import CONNECTION_COST
 from mqks.web.tail import Tail
@@ -163,7 +163,7 @@ def test_tail_of_too_many_masks(web: mqks.testing.Broker) -> None:
 
 def test_tail_that_the_broker_refuses(web: mqks.testing.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(_: object) -> None:
-        raise Refused("20261116022655731811kT3a")
+        raise Refused("h history 0", "20261116022655731811kT3a")
 
     monkeypatch.setattr("mqks.web.tail.Tail._go_on", refused)
     with stream(web, "/api/tail") as tail:

@@ -17,12 +17,13 @@ from mqks.broker import Broker
 from mqks.broker.access import Rights
 from mqks.broker.operations import PURGED_AT_ONCE
 from mqks.broker.queue import Queue
+from mqks.client.errors import Refused
 from mqks.logs import Entry
 from mqks.names import text
 from mqks.web import publishing
 from mqks.web.answers import Json
 from mqks.web.gate import LONGEST_TOKEN, Caller, Gate, forbidden
-from mqks.web.inside import Ended, Inside, Refused
+from mqks.web.inside import Ended, Inside
 from mqks.web.live import EventStream, Live
 from mqks.web.memory import MEMORY_FULL
 from mqks.web.messages import KEPT, Parts, parts, show

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
 from mqks.broker.access import EVERYTHING, Rights
+from mqks.client.errors import Refused
 
 CHUNK = 64 * 1024
 PATIENCE = 10.0  # seconds for an answer; a disk that is this slow is worth an error
@@ -32,14 +33,6 @@ class Door(Protocol):
     def adopt(self, connection: socket.socket, rights: Rights) -> None: ...
 
 
-class Refused(Exception):
-    """The broker has answered with an error; its log has the reason under this id."""
-
-    def __init__(self, error_id: str) -> None:
-        super().__init__(error_id)
-        self.error_id = error_id
-
-
 class Ended(Exception):
     """The broker stops."""
 
@@ -55,7 +48,7 @@ class Inside:
             answer, _ = (await anext(_lines(reader, len(line) + CHUNK)))[0]
         _, outcome, data = answer.split(b" ", 2)
         if outcome == b"error":
-            raise Refused(data.decode())
+            raise Refused(line.decode(errors="replace"), data.decode())
         return data
 
     async def history(
@@ -81,13 +74,14 @@ class Inside:
         if limit:
             words.append(b"--limit=%d" % limit)
         async with self._connected(rights) as (reader, writer):
-            writer.write(b" ".join(words) + b"\n")
+            request = b" ".join(words)
+            writer.write(request + b"\n")
             async for came in _lines(reader, most):
                 found: list[Line] = []
                 for text, size in came:
                     _, outcome, rest = text.split(b" ", 2)
                     if outcome == b"error":
-                        raise Refused(rest.decode())
+                        raise Refused(request.decode(errors="replace"), rest.decode())
                     if rest.startswith(b"--end "):
                         if found:
                             yield found

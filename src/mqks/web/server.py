@@ -17,13 +17,14 @@ from uvicorn.server import ServerState
 
 from mqks.broker import Broker
 from mqks.broker.client import origin
+from mqks.client.errors import Refused
 from mqks.logs import Entry
 from mqks.web.api import Api
 from mqks.web.app import application
 from mqks.web.framing import StrictConnection
 from mqks.web.gate import Authority, Gate
 from mqks.web.guard import MET, SPARE, Guard, peer
-from mqks.web.inside import Door, Ended, Inside, Refused
+from mqks.web.inside import Door, Ended, Inside
 from mqks.web.listening import Listening, Secure
 from mqks.web.memory import HttpMemory
 from mqks.web.state import Figures

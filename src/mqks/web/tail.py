@@ -13,8 +13,9 @@ from contextlib import aclosing
 
 from mqks.broker import Broker
 from mqks.broker.access import Rights
+from mqks.client.errors import Refused
 from mqks.logs import Entry
-from mqks.web.inside import Ended, Inside, Line, Refused
+from mqks.web.inside import Ended, Inside, Line
 from mqks.web.live import AGAIN, event
 from mqks.web.messages import KEPT, Parts, parts, show
 
