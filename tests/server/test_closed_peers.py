@@ -331,7 +331,7 @@ def test_a_turn_learns_of_closes_up_to_its_share_of_work() -> None:
     """Closed for sending, with consumers that were given nothing: it takes a look at each to see that. A turn later
     they get no more messages. Their input is blocked: the end of it would be read in the same turn."""
     turns = Turns()
-    core, queue = turns.broker.core, turns.broker.queue(b"q2")
+    core, queue = turns.broker.core, turns.broker.make_queue(b"q2")
     turns.poller = Poller(core, core.detach, core.detach, fail)  # the broker itself knows of no consumers here
     closed = [turns.pair() for _ in range(2 * CLOSES + 1)]
     for near, client in closed:

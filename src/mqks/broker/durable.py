@@ -22,6 +22,7 @@ from mqks.broker.once import Dedup, Once
 from mqks.broker.operations import Operations
 from mqks.broker.queue import Definition, Queue
 from mqks.core.hub import Core
+from mqks.core.parts import Queue as CoreQueue
 from mqks.dtid import Dtids
 from mqks.journal import progress
 from mqks.journal.disk import Disk
@@ -336,8 +337,9 @@ class Durable(Operations):
     def read_now(self, start: int, size: int) -> bytes | None:
         return self.journal.read_now(start, size) if self.journal else None
 
-    def lost(self, queue: Queue) -> None:
+    def lost(self, queue: CoreQueue) -> None:
         """The disk no longer has this message, which a salvage gave up. They are many at a time: told together."""
+        assert isinstance(queue, Queue)
         self._lost[queue.name] += 1
         if not self.timers.is_set("lost"):
             self.timers.set("lost", SAY_EVERY, self._say_lost)
@@ -382,7 +384,9 @@ class Durable(Operations):
     def _define(self, position: int, definition: bytes) -> None:
         """A queue as the journal tells it; if there was none of the name, it was born at this position."""
         told = Definition.read(definition)
-        queue = self.queue(told.name)
+        queue = self.queues.get(told.name)
+        if queue is None:
+            queue = self.make_queue(told.name)
         queue.birth = queue.birth or position
         queue.kept = definition
         self.exchange.set_events(queue, told.events)

@@ -169,14 +169,19 @@ class Operations:
             self.check_memory()
 
     def check_change(
-        self, name: bytes, events: set[bytes], bounds: Bounds, unused: float | None, pattern: Pattern | None = None
+        self,
+        name: bytes,
+        queue: Queue | None,
+        events: set[bytes],
+        bounds: Bounds,
+        unused: float | None,
+        pattern: Pattern | None = None,
     ) -> None:
-        """May the queue be made, or be subscribed to these events and to another pattern, and have these limits and
-        this time until it goes? All of it is written at each change.
+        """May the queue be made, if there is none, or be subscribed to these events and to another pattern, and have
+        these limits and this time until it goes? All of it is written at each change.
 
         One that has more than the limits allow keeps it. With full memory or disk one may still consume: who says what
         holds already changes nothing, and who says nothing of when the queue goes changes that once."""
-        queue = self.queues.get(name)
         if queue is None and len(self.queues) >= self.limits.max_queues:
             raise self.limits.reached("max_queues")
         had = {*queue.events, *named(queue.pattern)} if queue else set()
@@ -212,12 +217,10 @@ class Operations:
             self.core.rest()
         return queue
 
-    def queue(self, name: bytes) -> Queue:
-        """The queue of this name, made if there is none."""
-        queue = self.queues.get(name)
-        if queue is None:
-            queue = self.queues[name] = Queue(name, self.timers.clock())
-            self.core.charge(_queue_cost(name))
+    def make_queue(self, name: bytes) -> Queue:
+        """A new queue; there is none of this name."""
+        queue = self.queues[name] = Queue(name, self.timers.clock())
+        self.core.charge(_queue_cost(name))
         return queue
 
     def delete_queue(self, queue: Queue) -> None:
@@ -295,16 +298,17 @@ class Operations:
         if any(not consumer.gone and not consumer.connection.gone for consumer in having):
             raise BadRequest("this consumer belongs to another connection", show(consumer_id))
 
-    def queue_to_consume(self, client: Client, consumer_id: bytes, name: bytes) -> Queue:
-        """The queue for a new or re-stated consumer; its id must not already stand for another queue."""
+    def queue_to_consume(self, client: Client, consumer_id: bytes, name: bytes, queue: Queue | None) -> Queue:
+        """The queue for a new or re-stated consumer, made if there is none; the consumer's id must not already stand
+        for another queue."""
         consumer = self.consumer(client, consumer_id)
         if consumer is None:
             if len(client.consumers or ()) >= self.limits.max_consumers and not client.inside:
                 raise self.limits.reached("max_consumers")
             self.check_reader(client, _consumer_cost(consumer_id))
-        elif consumer.queue is not self.queues.get(name):
+        elif consumer.queue is not queue:
             raise BadRequest("this consumer id has another queue")
-        return self.queue(name)
+        return self.make_queue(name) if queue is None else queue
 
     def join(
         self, client: Client, consumer_id: bytes, queue: Queue, dialect: int, manual_ack: bool, words: Words

@@ -7,6 +7,7 @@ from mqks.broker.errors import BadRequest
 from mqks.broker.names import check_event
 from mqks.broker.operations import Operations
 from mqks.broker.overflow import permit_bounds, permit_unused, stated
+from mqks.broker.queue import Queue
 from mqks.broker.words import (
     BIND,
     CONFIRM,
@@ -47,9 +48,9 @@ def _read(
     right: str,
     flags: Flags,
     lists: tuple[bytes, ...] = (),
-) -> tuple[Words, bytes, list[bytes]]:
-    """The words, the queue and the events of a request that is permitted. What costs little comes first: how many words
-    there are, then the right on the queue, and only then the rest."""
+) -> tuple[Words, bytes, Queue | None, list[bytes]]:
+    """The words, the queue (its name, and itself if there is one) and the events of a request that is permitted. What
+    costs little comes first: how many words there are, then the right on the queue, and only then the rest."""
     if len(data) > LONG:
         broker.core.rest()
     most = MOST_WORDS + 2 * broker.limits.max_events  # to remove as many events as there may be, and add as many
@@ -65,20 +66,19 @@ def _read(
         check_event(event)
     queue = broker.find(name)  # what it has already is nothing new, whoever subscribed it
     permit_each(client.rights.may_bind, "consume.events", {*events, *added} - (queue.events if queue else set()))
-    return words, name, events
+    return words, name, queue, events
 
 
 def consume(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
     rights = client.rights
-    words, name, events = _read(broker, client, data, rights.may_consume, "consume.queues", CONSUME, (b"--add",))
-    there = broker.queues.get(name)
+    words, name, there, events = _read(broker, client, data, rights.may_consume, "consume.queues", CONSUME, (b"--add",))
     wanted = set(events) if events or there is None else set(there.events)
     wanted.update(words.lists.get(b"--add", ()))
     bounds = permit_bounds(rights, name, there, words)
     seconds = words.flags.get(UNUSED)
     unused = permit_unused(rights, there, seconds is not None, seconds)
-    broker.check_change(name, wanted, bounds, unused)
-    queue = broker.queue_to_consume(client, request_id, name)
+    broker.check_change(name, there, wanted, bounds, unused)
+    queue = broker.queue_to_consume(client, request_id, name, there)
     limits = broker.set_bounds(queue, bounds)
     before = _options(broker.consumer(client, request_id))
     consumer = broker.join(client, request_id, queue, MQKS, b"--manual-ack" in words.flags, words)
@@ -119,14 +119,13 @@ def _pause(broker: Operations, client: Client, request_id: bytes, data: bytes, y
 
 
 def rebind(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
-    words, name, events = _read(broker, client, data, client.rights.may_manage, "manage", BIND, REBIND_LISTS)
-    queue = broker.queues.get(name)
+    words, name, queue, events = _read(broker, client, data, client.rights.may_manage, "manage", BIND, REBIND_LISTS)
     alone = not words.lists and not stated(words)  # then it removes all
     wanted = set(events) if events or alone or queue is None else set(queue.events)
     wanted.difference_update(words.lists.get(b"--remove", ()))
     wanted = _unmasked(broker, wanted, words.lists.get(b"--remove-mask", []))
     wanted.update(words.lists.get(b"--add", ()))
-    _bind(broker, client, request_id, words, name, wanted)
+    _bind(broker, client, request_id, words, name, queue, wanted)
 
 
 def _unmasked(broker: Operations, events: set[bytes], masks: list[bytes]) -> set[bytes]:
@@ -146,17 +145,24 @@ def _unmasked(broker: Operations, events: set[bytes], masks: list[bytes]) -> set
 
 
 def subscribe(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
-    words, name, events = _read(broker, client, data, client.rights.may_consume, "consume.queues", BIND)
+    words, name, queue, events = _read(broker, client, data, client.rights.may_consume, "consume.queues", BIND)
     if not events:
         raise BadRequest("expected a queue and events")
-    _bind(broker, client, request_id, words, name, set(events))
+    _bind(broker, client, request_id, words, name, queue, set(events))
 
 
-def _bind(broker: Operations, client: Client, request_id: bytes, words: Words, name: bytes, wanted: set[bytes]) -> None:
-    there = broker.queues.get(name)
+def _bind(
+    broker: Operations,
+    client: Client,
+    request_id: bytes,
+    words: Words,
+    name: bytes,
+    there: Queue | None,
+    wanted: set[bytes],
+) -> None:
     bounds = permit_bounds(client.rights, name, there, words)
-    broker.check_change(name, wanted, bounds, there.unused if there else None)
-    queue = broker.queue(name)
+    broker.check_change(name, there, wanted, bounds, there.unused if there else None)
+    queue = broker.make_queue(name) if there is None else there
     limits = broker.set_bounds(queue, bounds)
     if broker.exchange.set_events(queue, wanted):
         broker.tell_update(queue)

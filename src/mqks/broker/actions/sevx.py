@@ -107,8 +107,8 @@ def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
         permit(client.rights.may_bind(event), "consume.events", event)
     bounds = permit_bounds(client.rights, name, there, words)
     unused = permit_unused(client.rights, there, "delete_queue_when_unused" in request, unused)
-    broker.check_change(name, there.events if there else set(), bounds, unused, pattern if changes else None)
-    queue = broker.queue_to_consume(client, request_id, name)
+    broker.check_change(name, there, there.events if there else set(), bounds, unused, pattern if changes else None)
+    queue = broker.queue_to_consume(client, request_id, name, there)
     limits = broker.set_bounds(queue, bounds)
     consumer = broker.join(client, request_id, queue, SEVX, manual_ack, words)
     if changes:
