@@ -209,15 +209,15 @@ BUGS = (
     Bug(
         "a closed connection gets messages *",
         "5: order, also when a consumer closes and comes back",
-        "core/hub.pyx",
-        "        return self.end_deliveries(c)\n",
+        "core/delivery.pyx",
+        "        return self.acks.end_deliveries(c)\n",
         "        return 0\n",
         "history",
     ),
     Bug(
         "messages of a checkpoint come after newer ones",
         "5: first in, first out",
-        "core/keeping.pyx",
+        "core/snapshots.pyx",
         "                before.last.next = q.ready.first\n                q.ready.first = before.first\n"
         "                if q.ready.last == NULL:\n                    q.ready.last = before.last\n",
         "                if q.ready.first == NULL:\n                    q.ready.first = before.first\n"

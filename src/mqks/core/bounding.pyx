@@ -5,33 +5,38 @@ every message, and then the one that would be delivered next goes, as if it had 
 taken and settled, makes the same queue again, whatever its limits are by then. What consumers have been given is theirs; if they
 have all that is allowed, it is the new message that is next, and goes; so does one that is larger than all that is allowed, after
 all others: nobody else's message is refused for the sake of a queue that may lose some.
-
-A queue does not know the sizes of its messages, only where they are. Where its bytes are limited, the size of a message is looked up
-in the log when it comes and again when it goes; mostly its line is in memory then. So what is counted is exact by construction: the
-lines of the messages held, as the log has them, newline included. A message that the disk has lost has no size. What memory
-lacks is read while all wait: so whoever lets many go stops when much was read, and goes on in another turn.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport SIZE_MAX, uint64_t
 from libc.stdlib cimport qsort
-from libc.string cimport memchr, memcpy
 
 from mqks.core cimport buffer, fifo, unsettled
+from mqks.core.account cimport Account
 from mqks.core.item cimport position_of
-from mqks.core.keeping cimport Keeper
 from mqks.core.parts cimport Consumer, Queue, is_over
-from mqks.core.settling cimport holders
-from mqks.core.tail cimport SEGMENT, Segment, find
+from mqks.core.settling cimport Acks, holders
+from mqks.core.sizes cimport LineSizes
+from mqks.core.tail cimport SEGMENT, Segment, Tail, find
 from mqks.core.unsettled cimport NONE
 
 cdef enum:
     EXCESS = 64                 # so many more go with each message that comes, while a queue is longer than it may be
-    READING = 8192              # the effort to read a part of the log back
     READ_AT_ONCE = 4 << 20      # bytes of the log that are read back for it, before others have their turn
 
 
-cdef class Bounder(Keeper):
+@cython.final
+cdef class QueueLimits:
+    def __init__(self, Account account, Tail log, LineSizes sizes, Acks acks, policy, files):
+        self.account = account
+        self.memory = &account.memory
+        self.log = log
+        self.sizes = sizes
+        self.acks = acks
+        self.policy = policy
+        self.files = files
+
     def limit(self, Queue q, size_t max_length, uint64_t max_bytes, bint drops_oldest, uint64_t bytes):
         """Limits for a queue; 0 stands for none. If its bytes were not limited before, they are those that `measure` found."""
         cdef bint limited = max_length != 0 or max_bytes != 0
@@ -50,63 +55,39 @@ cdef class Bounder(Keeper):
 
     def purge(self, Queue q, size_t limit):
         """Settle what is ready, at most so many, fewer where much has to be read; answers how many: none only if none is ready."""
-        cdef uint64_t before = self.read_back
+        cdef uint64_t before = self.sizes.read_back
         cdef size_t count = 0
         if limit >= q.ready.count + q.returned.count and not q.unsettled:
             q.bytes = 0                 # it will be empty: nobody needs to know how large each of them was
-        while count < limit and self.read_back - before < READ_AT_ONCE and self.settle_next(q):
+        while count < limit and self.sizes.read_back - before < READ_AT_ONCE and self.acks.settle_next(q):
             count += 1
         return count
 
     cdef int came(self, Queue q) except -1:
-        if q.max_bytes:
-            q.bytes += self.tail.end - q.stamp
+        """The line just committed was put into this queue, which has limits."""
+        self.sizes.came(q)
         if q.drops_oldest and is_over(q):
             if q.exceeds:
                 self.drop_oldest(q, EXCESS, SEGMENT)
             elif self.drop_oldest(q, SIZE_MAX, READ_AT_ONCE):
                 q.exceeds = True
-                self.handler.exceeds(q)                 # `trim` does the rest
-        return 0
-
-    cdef int goes(self, Queue q, uint64_t position) except -1:
-        if q.bytes:
-            q.bytes -= min(q.bytes, <uint64_t>self.size_at(position))
+                self.policy.exceeds(q)                  # `trim` does the rest
         return 0
 
     cdef bint drop_oldest(self, Queue q, size_t most, uint64_t most_read) except -1:
         """What is next goes, until the queue is within its limits, or it is enough for now: so many have gone, or so much was read.
         Answers whether it is."""
-        cdef uint64_t before = self.read_back
+        cdef uint64_t before = self.sizes.read_back
         cdef size_t count = 0
-        while count < most and self.read_back - before < most_read and is_over(q) and self.settle_next(q):
+        while count < most and self.sizes.read_back - before < most_read and is_over(q) and self.acks.settle_next(q):
             count += 1
         q.exceeds = q.exceeds and is_over(q)
         if count and not q.overflows:
             q.overflows = True
-            self.handler.overflowed(q)
+            self.policy.overflowed(q)
         q.dropped += count
         self.dropped += count
-        return is_over(q) and (count == most or self.read_back - before >= most_read)
-
-    cdef size_t size_at(self, uint64_t position) except? 1:
-        """Bytes of the line at this position, which must be held."""
-        cdef Segment* segment = find(self.tail, position)
-        cdef char* line
-        cdef char* end
-        cdef bytes data
-        if segment.data == NULL:
-            self.read_back += segment.size
-            self.effort += READING
-            data = self.handler.read_now(segment.start, segment.size)
-            if data is None:
-                return 0
-            self.tail.allot(segment, segment.size)
-            memcpy(segment.data, PyBytes_AS_STRING(data), segment.size)
-            self.tail.evict()
-        line = segment.data + (position - segment.start)
-        end = <char*>memchr(line, 10, segment.data + segment.size - line)
-        return 0 if line[0] == 0 or end == NULL else end + 1 - line
+        return is_over(q) and (count == most or self.sizes.read_back - before >= most_read)
 
     def measure(self, Queue q, size_t most_messages, size_t most_read):
         """The bytes of the messages that a queue has, also of those given to consumers. None: that would
@@ -127,18 +108,18 @@ cdef class Bounder(Keeper):
             if count:
                 qsort(positions, count, sizeof(uint64_t), in_order)     # so that each part of the log is read once
             for i in range(count):
-                segment = find(self.tail, positions[i])
+                segment = find(self.log, positions[i])
                 if segment.data == NULL:
                     if segment.size > most_read:
                         return None
                     most_read -= segment.size
-                total += self.size_at(positions[i])
+                total += self.sizes.size_at(positions[i])
             return total
         finally:
-            buffer.release(&words, &self.memory)
+            buffer.release(&words, self.memory)
 
 
-cdef bint gather_positions(Bounder core, Queue q, buffer.Buffer* words) except -1:
+cdef bint gather_positions(QueueLimits limits, Queue q, buffer.Buffer* words) except -1:
     """Of all messages that the queue has; false: some of them cannot be read."""
     cdef fifo.Chunk* chunk = q.ready.first
     cdef Consumer c
@@ -149,25 +130,25 @@ cdef bint gather_positions(Bounder core, Queue q, buffer.Buffer* words) except -
     for c in holders(q):
         for number in range(c.ring.head, c.ring.tail):
             if unsettled.slot(&c.ring, number).item != NONE:
-                add_position(core, words, unsettled.slot(&c.ring, number).item)
+                add_position(limits, words, unsettled.slot(&c.ring, number).item)
     for i in range(q.returned.count):
-        add_position(core, words, q.returned.items[i].item)
+        add_position(limits, words, q.returned.items[i].item)
     while chunk != NULL:
         items = chunk.items
         if items == NULL:
-            on_disk = core.handler.look_at(chunk.where, chunk.tail)
+            on_disk = limits.files.look_at(chunk.where, chunk.tail)
             if on_disk is None:
                 return False
             items = <uint64_t*>PyBytes_AS_STRING(on_disk)
         for i in range(chunk.head, chunk.tail):
-            add_position(core, words, items[i])
+            add_position(limits, words, items[i])
         chunk = chunk.next
     return True
 
 
-cdef int add_position(Bounder core, buffer.Buffer* words, uint64_t item) except -1:
+cdef int add_position(QueueLimits limits, buffer.Buffer* words, uint64_t item) except -1:
     cdef uint64_t position = position_of(item)
-    return buffer.append(words, &core.memory, <char*>&position, sizeof(position))
+    return buffer.append(words, limits.memory, <char*>&position, sizeof(position))
 
 
 cdef int in_order(const void* a, const void* b) noexcept nogil:

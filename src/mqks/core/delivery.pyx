@@ -7,21 +7,26 @@ and out-buffers; it takes no lines and puts no messages.
 
 from heapq import heappop, heappush
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memchr, memcpy
 
 from mqks.core cimport fifo, heap, unsettled
+from mqks.core.account cimport Account, Work
+from mqks.core.deferred cimport DeferredInput
+from mqks.core.hashing cimport hash_of
 from mqks.core.item cimport MANY_RETRIES, item_of, position_of, retries_of
-from mqks.core.output cimport choked, out_room
+from mqks.core.output cimport Output, choked, out_room
 from mqks.core.parts cimport (
     MQKS, SEVX, Connection, Consumer, Consumers, Queue, clear_candidate, has_room, next_candidate, waiting
 )
-from mqks.core.hashing cimport hash_of
-from mqks.core.routing cimport may_take, pop_ready, soil
-from mqks.core.settling cimport Settler, free_if_gone, let_item_go, note, progress, retry_of, settle_when_sent
-from mqks.core.tail cimport SEGMENT, Segment, find
+from mqks.core.keeping cimport Persistence
+from mqks.core.progress cimport Progress, has_moved, note
+from mqks.core.ready cimport Ready, may_take, pop_ready, soil
+from mqks.core.settling cimport Acks, free_if_gone, let_item_go, retry_of, settle_when_sent
+from mqks.core.tail cimport SEGMENT, Segment, Tail, find
 from mqks.core.text cimport after_flag, copy_short
 from mqks.core.unsettled cimport Unsettled
 
@@ -29,12 +34,28 @@ cdef enum:
     AHEAD = 8                   # segments that are read from disk before they are wanted
     QUOTA = 131072              # effort of all deliveries of one turn: some 15 ms
     BYTES = 8                   # a delivery of 2 ** 8 bytes more is as much effort as one more delivery
-    TELLING = 8                 # the effort of telling a consumer about its queue
     EASING = 65536              # effort, after which those who could not be told for lack of memory wait for another turn
 
 
-cdef class Deliverer(Settler):
-    def __cinit__(self):
+@cython.final
+cdef class Delivery:
+    def __init__(
+        self, Account account, Work work, Tail log, Ready ready, Progress progress, Output output, Acks acks,
+        Persistence persistence, DeferredInput deferred, renderer, files, *, uint64_t seed,
+    ):
+        self.account = account
+        self.memory = &account.memory
+        self.work = work
+        self.log = log
+        self.ready = ready
+        self.progress = progress
+        self.output = output
+        self.acks = acks
+        self.persistence = persistence
+        self.deferred = deferred
+        self.renderer = renderer
+        self.files = files
+        self.seed = seed
         self.serving = []
         self.waiting = {}
         self.unserved = {}
@@ -45,26 +66,26 @@ cdef class Deliverer(Settler):
         self.begin_turn()
         if not self.begin_round():
             return False
-        while self.effort < self.quota and self.serve_next() is not None:
+        while self.work.effort < self.quota and self.serve_next() is not None:
             pass
         return True
 
     cdef void begin_turn(self) noexcept:
-        self.quota = self.effort + QUOTA
+        self.quota = self.work.effort + QUOTA
 
     cdef bint begin_round(self) except -1:
         """A round serves the queues that are dirty now. One that something cut short goes on where it was. False: there is nothing
         to do, or nothing may be delivered: a message that is not written, or a delivery that cannot be recorded, could be undone."""
-        if self.squeezed and self.memory.used < self.max_memory:
+        if self.account.squeezed and self.memory.used < self.account.max_memory:
             self.ease()
-        if self.stalled:
+        if self.persistence.stalled:
             return False
-        if self.unserved and self.memory.used < self.ceiling:
+        if self.unserved and self.memory.used < self.account.ceiling:
             self.serve_again()
         if self.served == PyList_GET_SIZE(self.serving):
-            self.serving = self.dirty_queues
+            self.serving = self.ready.dirty_queues
             self.served = 0
-            self.dirty_queues = []
+            self.ready.dirty_queues = []
         return PyList_GET_SIZE(self.serving) > 0
 
     cdef Queue serve_next(self):
@@ -76,13 +97,16 @@ cdef class Deliverer(Settler):
             return None
         q = <Queue>PyList_GET_ITEM(self.serving, self.served)
         self.served += 1
-        self.effort += 1
+        self.work.effort += 1
         self.serve(q)
         return q
 
     cdef int serve(self, Queue q) except -1:
         """Give what is ready to those who have room, as far as the quota goes."""
-        cdef int64_t all_left = self.quota - self.effort
+        cdef Ready ready = self.ready       # these once for all messages: an attribute that is passed on is counted each time
+        cdef Tail log = self.log
+        cdef Output output = self.output
+        cdef int64_t all_left = self.quota - self.work.effort
         cdef int64_t left = all_left
         cdef Consumer c = None
         cdef heap.Returned next
@@ -91,11 +115,11 @@ cdef class Deliverer(Settler):
         q.dirty = False
         if q.waits or q.suspended:
             return 0
-        progress(self, q)
+        has_moved(self.progress, q)
         try:
             while q.ready.count or q.returned.count:
                 if left <= 0:
-                    soil(self, q)
+                    soil(ready, q)
                     break
                 if c is None or not alone or not has_room(c):
                     c = next_in_turn(q.consumers)
@@ -103,30 +127,30 @@ cdef class Deliverer(Settler):
                         c = next_with_room(q, &left)
                         if c is None:
                             if left <= 0:
-                                soil(self, q)
+                                soil(ready, q)
                             break
-                if self.memory.used >= self.ceiling:
+                if self.memory.used >= self.account.ceiling:
                     self.unserved[q] = None
                     break
-                if self.tail.journaled and not next_in_reach(self, q) and not self.at_hand(q):
+                if log.journaled and not next_in_reach(log, q) and not self.at_hand(q):
                     break
                 if q.returned.count:
-                    next = heap.heap_pop(&q.returned, &self.memory)
+                    next = heap.heap_pop(&q.returned, self.memory)
                     if retries_of(next.item) < MANY_RETRIES:    # after a crash it is one retry more, as what is taken first is
-                        note(self, q, item_of(position_of(next.item), retries_of(next.item) + 1))
+                        note(self.progress, q, item_of(position_of(next.item), retries_of(next.item) + 1))
                 else:
                     q.sequence += 1
-                    next.item = pop_ready(self, q)
+                    next.item = pop_ready(ready, q)
                     next.sequence = q.sequence
                 in_hand = True
-                left -= 1 + (give(self, q, c, next.item, next.sequence) >> BYTES)
+                left -= 1 + (give(self, output, log, q, c, next.item, next.sequence) >> BYTES)
                 in_hand = False
         except BaseException:
             if in_hand:
-                heap.heap_push(&q.returned, &self.memory, next.item, next.sequence)
-            soil(self, q)
+                heap.heap_push(&q.returned, self.memory, next.item, next.sequence)
+            soil(ready, q)
             raise
-        self.effort += all_left - left
+        self.work.effort += all_left - left
         return 0
 
     cdef int serve_again(self) except -1:
@@ -135,7 +159,7 @@ cdef class Deliverer(Settler):
         cdef Queue q
         self.unserved = {}
         for q in unserved:
-            soil(self, q)
+            soil(self.ready, q)
         return 0
 
     cdef bint at_hand(self, Queue q) except -1:
@@ -148,22 +172,22 @@ cdef class Deliverer(Settler):
         if q.returned.count:
             position = position_of(q.returned.items[0].item)
         else:
-            if q.ready.first.items == NULL and not self.bring_back(q):
+            if q.ready.first.items == NULL and not self.ready.bring_back(q):
                 q.waits = True          # for ever: the broker has to stop
                 return False
             position = position_of(q.ready.first.items[q.ready.first.head])
-        segment = find(self.tail, position)
+        segment = find(self.log, position)
         if segment.data != NULL:
             return True
         q.waits = True
         self.waiting.setdefault(segment.start, []).append(q)
-        at = self.tail.index(segment.start)
-        ahead = min(AHEAD, self.tail.most_resident // (4 * SEGMENT))
-        for i in range(at, min(at + 1 + ahead, self.tail.last)):
-            segment = self.tail.segments[i]
+        at = self.log.index(segment.start)
+        ahead = min(AHEAD, self.log.most_resident // (4 * SEGMENT))
+        for i in range(at, min(at + 1 + ahead, self.log.last)):
+            segment = self.log.segments[i]
             if segment.data == NULL and segment.live and not segment.asked_for:
                 segment.asked_for = True
-                self.handler.load(segment.start, segment.size)
+                self.files.load(segment.start, segment.size)
         return False
 
     def peek(self, Queue q, size_t limit):
@@ -184,7 +208,7 @@ cdef class Deliverer(Settler):
         while chunk != NULL and <size_t>len(found) < limit:
             items = chunk.items
             if items == NULL:
-                on_disk = self.handler.look_at(chunk.where, chunk.tail)
+                on_disk = self.files.look_at(chunk.where, chunk.tail)
                 if on_disk is None:
                     break
                 items = <uint64_t*>PyBytes_AS_STRING(on_disk)
@@ -195,18 +219,18 @@ cdef class Deliverer(Settler):
 
     def loaded(self, uint64_t start, bytes data):
         """A segment that was asked for has been read; zeros stand for what is lost."""
-        cdef Segment* segment = self.tail.segments[self.tail.index(start)]
+        cdef Segment* segment = self.log.segments[self.log.index(start)]
         cdef Queue q
         segment.asked_for = False
         if segment.live and segment.data == NULL:       # else someone could not wait for it
-            self.tail.allot(segment, segment.size)
+            self.log.allot(segment, segment.size)
             memcpy(segment.data, PyBytes_AS_STRING(data), segment.size)
-            self.tail.evict()
+            self.log.evict()
         elif not segment.live:
-            self.tail.drop(segment)
+            self.log.drop(segment)
         for q in self.waiting.pop(start, ()):
             q.waits = False
-            soil(self, q)
+            soil(self.ready, q)
 
     def take_roomy(self):
         """The connections that read history and have room again."""
@@ -226,66 +250,63 @@ cdef class Deliverer(Settler):
         if not c.inside:
             self.bytes_out += size
         if c.out.head == c.out.tail:
-            self.drop_out(c)
+            self.output.drop_out(c)
         if c.settling:
             some = c.settling
             c.settling = []
             for consumer in some:
                 consumer.settling = False
                 if not consumer.manual_ack:
-                    self.settle_sent(consumer)
-                    free_if_gone(self, consumer)
+                    self.acks.settle_sent(consumer)
+                    free_if_gone(self.acks, consumer)
                     if consumer.ring.live:
                         consumer.settling = True
                         c.settling.append(consumer)
         c.replies = min(c.replies, waiting(c))
-        if not choked(self, c):
-            self.tell_due(c)
+        if not choked(self.output, c):
+            self.output.tell_due(c)
             if c.waits:
-                self.can_resume = True
-        if c.reads_history and waiting(c) < self.high_water:
+                self.deferred.can_resume = True
+        if c.reads_history and waiting(c) < self.output.high_water:
             c.reads_history = False
             self.roomy.append(c)
             self.rooms += 1
-        if c.starved and waiting(c) < self.high_water:
+        if c.starved and waiting(c) < self.output.high_water:
             some = c.starved
             c.starved = []
             for consumer in some:
                 consumer.starved = False
-                may_take(self, consumer)
+                may_take(self.ready, consumer)
         return 0
 
-    cdef int tell_due(self, Connection c) except -1:
-        """What its consumers were not told when there was no room."""
-        cdef Consumer consumer
-        if c.due:
-            due = c.due
-            c.due = None
-            self.effort += TELLING * len(due)
-            for consumer in due:
-                if not consumer.gone or consumer.dismissed:
-                    self.tell(consumer)
-        return 0
+    cpdef int on_peer_closed(self, Connection c, bint unreachable) except -1:
+        """The peer sends no more; unreachable: it does not read either. What has come from it is still processed. Idempotent."""
+        if unreachable:
+            c.unreachable = True
+            self.output.drop_out(c)
+            if c.waits:
+                self.deferred.can_resume = True
+        return self.acks.end_deliveries(c)
 
     cdef int ease(self) except -1:
         """There is memory again: those are told who could not be, some in each turn, and those are heard whose unread replies took
         too much of it."""
-        cdef uint64_t enough = self.effort + EASING
+        cdef uint64_t enough = self.work.effort + EASING
         cdef Connection c
-        self.squeezed = False
-        self.can_resume = True
-        while self.owed and self.effort < enough and self.memory.used < self.max_memory:
-            c = self.owed.popitem()[0]
-            self.effort += 1
-            if not choked(self, c):
-                self.tell_due(c)
-        self.squeezed = self.squeezed or bool(self.owed)
+        self.account.squeezed = False
+        self.deferred.can_resume = True
+        while self.output.owed and self.work.effort < enough and self.memory.used < self.account.max_memory:
+            c = self.output.owed.popitem()[0]
+            self.work.effort += 1
+            if not choked(self.output, c):
+                self.output.tell_due(c)
+        self.account.squeezed = self.account.squeezed or bool(self.output.owed)
         return 0
 
 
-cdef inline bint next_in_reach(Deliverer core, Queue q) noexcept:
+cdef inline bint next_in_reach(Tail log, Queue q) noexcept:
     """Is the next message where the last one was, in memory? Mostly it is."""
-    cdef Segment* recent = core.tail.recent
+    cdef Segment* recent = log.recent
     cdef uint64_t position
     if q.returned.count or recent == NULL or recent.data == NULL or q.ready.first.items == NULL:
         return False
@@ -331,10 +352,12 @@ cdef Consumer next_with_room(Queue q, int64_t* left):
     return None
 
 
-cdef int64_t give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t sequence) except -1:
+cdef int64_t give(
+    Delivery delivery, Output output, Tail log, Queue q, Consumer c, uint64_t item, uint64_t sequence
+) except -1:
     """Answers how many bytes that was."""
     cdef uint64_t position = position_of(item)
-    cdef Segment* segment = find(core.tail, position)
+    cdef Segment* segment = find(log, position)
     cdef char* line = segment.data + (position - segment.start)
     cdef char* after_id
     cdef char* end
@@ -350,8 +373,8 @@ cdef int64_t give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t s
     cdef Unsettled given
     if line[0] == 0:                    # the disk has lost it
         q.unsettled += 1
-        let_item_go(core, q, item)
-        core.handler.lost(q)
+        let_item_go(delivery.acks, q, item)
+        delivery.files.lost(q)
         return 0
     after_id = <char*>memchr(line, 32, segment.data + segment.size - line)
     end = <char*>memchr(after_id, 10, segment.data + segment.size - after_id)
@@ -368,7 +391,7 @@ cdef int64_t give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t s
             between_size = 1
     if rest != NULL:
         size = prefix_size + id_size + between_size + (end + 1 - rest)
-        to = out_room(core, connection, size)
+        to = out_room(output, connection, size)
         copy_short(to, PyBytes_AS_STRING(c.prefix), prefix_size)
         to += prefix_size
         copy_short(to, line, id_size)
@@ -377,20 +400,20 @@ cdef int64_t give(Deliverer core, Queue q, Consumer c, uint64_t item, uint64_t s
         memcpy(to + between_size, rest, end + 1 - rest)
         connection.out.tail += size
     else:
-        body = core.handler.render(line[:end - line], c.dialect, retry_of(q, item))
+        body = delivery.renderer.render(line[:end - line], c.dialect, retry_of(q, item))
         body = c.prefix + body + b"\n"
         size = PyBytes_GET_SIZE(body)
-        memcpy(out_room(core, connection, size), PyBytes_AS_STRING(body), size)
+        memcpy(out_room(output, connection, size), PyBytes_AS_STRING(body), size)
         connection.out.tail += size
     given.item = item
     given.sequence = sequence
     given.end = connection.sent + waiting(connection)
-    given.id = hash_of(line, id_size, core.seed)
-    unsettled.add(&c.ring, &core.memory, given)
+    given.id = hash_of(line, id_size, delivery.seed)
+    unsettled.add(&c.ring, delivery.memory, given)
     q.unsettled += 1
     q.delivered += 1
     c.delivered += 1
-    core.delivered += 1
+    delivery.delivered += 1
     if not c.manual_ack:
         settle_when_sent(c)
     return size

@@ -28,6 +28,8 @@ cdef struct Place:
 @cython.final
 cdef class Events:
     cdef dict bindings
+    cdef Binding everything     # queues that take every MQKS message
+    cdef int inspectors         # how many patterns look into the data of every event
     cdef Place* places
     cdef size_t capacity        # a power of 2, at least twice the number of bindings
     cdef uint64_t seed

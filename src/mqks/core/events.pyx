@@ -61,6 +61,7 @@ cdef class Events:
     def __cinit__(self, uint64_t seed):
         self.seed = seed
         self.bindings = {}
+        self.everything = Binding(b"")
         self.capacity = SMALLEST
         self.places = <Place*>calloc(self.capacity, sizeof(Place))
         if self.places == NULL:
@@ -82,6 +83,17 @@ cdef class Events:
         cdef Binding binding = self.binding(event)
         binding.inspectors += change
         self.forget_unused(binding)
+
+    def take_everything(self, queue, bint yes):
+        """A queue that wants every MQKS message, or no longer does."""
+        if yes:
+            self.everything.add(queue)
+        else:
+            self.everything.remove(queue)
+
+    def inspect_everything(self, int change):
+        """Add to the number of patterns that look into the data of every MQKS message."""
+        self.inspectors += change
 
     def queues(self, bytes event):
         cdef Binding binding = self.bindings.get(event)

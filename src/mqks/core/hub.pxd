@@ -1,27 +1,44 @@
-"""The core as a whole, which takes lines: see hub.pyx."""
+"""The core as a whole: see hub.pyx."""
 
 cimport cython
-from libc.stdint cimport uint64_t
 
-from mqks.core.bounding cimport Bounder
+from mqks.core.account cimport Account, Work
+from mqks.core.bounding cimport QueueLimits
+from mqks.core.confirming cimport Confirmations
+from mqks.core.deferred cimport DeferredInput
+from mqks.core.delivery cimport Delivery
+from mqks.core.events cimport Events
+from mqks.core.keeping cimport Persistence
+from mqks.core.output cimport Output
+from mqks.core.parsing cimport Parser
 from mqks.core.parts cimport Connection
+from mqks.core.progress cimport Progress
+from mqks.core.ready cimport Ready
+from mqks.core.routing cimport Router
+from mqks.core.seen cimport Seen
+from mqks.core.settling cimport Acks
+from mqks.core.sizes cimport LineSizes
+from mqks.core.snapshots cimport Snapshots
+from mqks.core.tail cimport Tail
 
 
 @cython.final
-cdef class Core(Bounder):
-    cdef readonly uint64_t requests     # lines that went to the handler
-    cdef uint64_t until                 # so many requests,
-    cdef uint64_t exhausted             # or so much effort, and it is another connection's turn
-    cdef dict held_back                 # connections with bytes that wait, as keys, those first that have waited longest
-
-    cpdef int on_peer_closed(self, Connection c, bint unreachable) except -1
-    cpdef list resumable(self)
-    cdef int postpone(self, list waited) except -1
-    cpdef int resume(self, Connection c) except -1
-    cdef int take_bytes(self, Connection c, char* p, size_t size) except -1
-    cdef char* take_lines(self, Connection c, char* p, char* end) except NULL
-    cdef int hold_back(self, Connection c) except -1
-    cdef int take_line(self, Connection c, char* p, char* end, bint clean) except -1
-    cdef bint publish_line(self, Connection c, char* p, char* after_id, char* end) except -1
-    cdef bint ack_line(self, Connection c, char* after_id, char* end) except -1
-    cdef int keep_partial(self, Connection c, char* p, size_t size) except -1
+cdef class Core:
+    cdef readonly Account account
+    cdef readonly Work work
+    cdef readonly Tail log
+    cdef readonly Events events
+    cdef readonly Seen seen
+    cdef readonly Ready ready
+    cdef Progress progress
+    cdef LineSizes sizes
+    cdef readonly Output output
+    cdef readonly Confirmations confirmations
+    cdef readonly Acks acks
+    cdef readonly QueueLimits limits
+    cdef readonly Router router
+    cdef readonly Persistence persistence
+    cdef readonly DeferredInput deferred
+    cdef readonly Delivery delivery
+    cdef readonly Snapshots snapshot_maker
+    cdef readonly Parser parser

@@ -1,382 +1,382 @@
-"""The hot path, top layer: lines in. It does no I/O and knows no policy.
+"""The core: the parts that messages pass through, and what each of them needs.
 
-Bytes come in by `feed` and leave by `Connection.pending` and `sent`; whoever has the sockets moves them. Publishes and acks are
-understood here, in the receive buffer, without an object per message; every other line goes to the handler in Python, which
-calls back for what it needs. This file touches the beginnings of lines that connections have, and asks the layers below it for
-the rest. Each layer is a class that knows only those before it, in a file of its own:
-    Output (output.pyx)         replies, out-buffers, memory and limits
-    Router (routing.pyx)        messages to queues
-    Settler (settling.pyx)      consumers, and what they have not settled
-    Deliverer (delivery.pyx)    messages from queues to consumers
-    Keeper (keeping.pyx)        what goes to disk and comes back
-    Bounder (bounding.pyx)      queues within their limits
-    Core                        lines in
-
-The handler has these methods:
-    request(connection, line, flaw)             any other line; with a flaw one that cannot be served (see Flaw)
-    render(line, dialect, retry) -> bytes       what follows "{id} ok " where it is not the line's own text
-    inspect(event, data) -> list of queues      patterns that look into the data of MQKS messages
-    wanting(event, data) -> list of queues      the same, of a message that may be refused yet
-    exceeds(queue)                              it is longer than its limits allow, since much had to be read: `trim` it soon
-    overflowed(queue)                           a message of it was dropped; not told again until `overflows` is taken back
-    spent(connection)                           a line came that was beyond its budget: give it more, or block it
-    update(consumer) -> bytes                   the line that tells a consumer how things stand with its queue
-and, where there is a journal:
-    new_dtid() -> bytes                         the time, as batches have it
-    spill(items) -> place, bring_back(place, count) -> items        a part of a long queue, to disk and back; None: it cannot be
-    look_at(place, count) -> items              the same part, which stays where it is
-    load(start, size)                           this part of the log is wanted: answer by `loaded`
-    read_now(start, size) -> bytes              the same, at once; None: it cannot be read
-    lost(queue)                                 the disk no longer has one of its messages
-    replay(position, line) -> list of queues    a line of the journal that is no publish
-The journal itself has three, which are called in every turn:
-    write(pieces) -> bool                       (position, bytes, begins a file) each; false: not now, they will come again
-    write_progress(words) -> bool               what became of messages (see keeping.pyx); false: not now, the journal keeps them
-    wrote()                                     the end of a write; if no reply waits, then once, until `heeded` is taken back
+It does no I/O and knows no policy. Bytes come in by `Parser.feed` and leave by `Connection.pending` and `Delivery.sent`; whoever has the
+sockets moves them. Each part is in a file of its own, owns its state, and knows only those that it is made with:
+    Account, Work (account.pyx)     memory that is taken, and effort
+    Tail (tail.pyx)                 the log in memory, with the batches that the journal lacks
+    Events (events.pyx)             which queues an event goes to
+    Seen (seen.pyx)                 ids of --once
+    Ready (ready.pyx)               what is ready in queues, and which of them may have something to deliver
+    Progress (progress.pyx)         what became of messages, for the journal
+    LineSizes (sizes.pyx)           bytes of queues whose bytes are limited
+    Output (output.pyx)             replies and out-buffers
+    Confirmations (confirming.pyx)  replies that wait for the disk
+    Acks (settling.pyx)             consumers, and what they have not settled
+    QueueLimits (bounding.pyx)      queues within their limits
+    Router (routing.pyx)            messages to queues
+    Persistence (keeping.pyx)       batches and progress, as they are written
+    DeferredInput (deferred.pyx)    connections whose input waits
+    Delivery (delivery.pyx)         messages from queues to consumers
+    Snapshots (snapshots.pyx)       queues for a checkpoint, and after a start
+    Parser (parsing.pyx)            lines in
+What they ask of Python is in hub.pyi: `Handler` is all of it.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport SIZE_MAX, UINT64_MAX, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.stdint cimport uint64_t
 
-from mqks.core cimport buffer
-from mqks.core.bounding cimport Bounder
-from mqks.core.events cimport Binding, look_up
-from mqks.core.output cimport unheard
-from mqks.core.parts cimport Connection, Consumer
-from mqks.core.sealing cimport amid_record
-from mqks.core.tail cimport commit, room_for
-from mqks.core.digest cimport Digest
-from mqks.core.text cimport Flags, ends_like_retry, is_ack, is_clean, is_legal_scope, is_publish, scope_of, take_flags
-
-cdef enum Flaw:
-    NONE_FOUND = 0
-    TOO_LONG = 1
-    CONTROL = 2
-    NO_MEMORY = 3
-
-cdef enum:
-    SHORT = 4096                # so much of an unfinished line is kept even when memory is full, or for a stranger
-    AT_ONCE = 256               # connections whose bytes have waited are heard in one turn
+from mqks.core.account cimport Account, Work
+from mqks.core.bounding cimport QueueLimits
+from mqks.core.confirming cimport Confirmations
+from mqks.core.deferred cimport DeferredInput
+from mqks.core.delivery cimport Delivery
+from mqks.core.events cimport Events
+from mqks.core.keeping cimport Persistence
+from mqks.core.output cimport Output
+from mqks.core.parsing cimport Parser
+from mqks.core.parts cimport Connection
+from mqks.core.progress cimport Progress
+from mqks.core.ready cimport Ready
+from mqks.core.routing cimport Router
+from mqks.core.seen cimport Seen
+from mqks.core.settling cimport Acks
+from mqks.core.sizes cimport LineSizes
+from mqks.core.snapshots cimport Snapshots
+from mqks.core.tail cimport Tail
 
 
 @cython.final
-cdef class Core(Bounder):
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.until = self.exhausted = UINT64_MAX
-        self.held_back = {}
+cdef class Core:
+    def __init__(self, handler, *, size_t max_line, size_t max_memory, size_t high_water, uint64_t seed):
+        cdef Account account = Account(max_memory)
+        cdef Work work = Work()
+        cdef Tail log = Tail(account)
+        self.account = account
+        self.work = work
+        self.log = log
+        self.events = Events(seed)
+        self.seen = Seen(account)
+        self.ready = Ready(account, handler)
+        self.progress = Progress(account, log)
+        self.sizes = LineSizes(work, log, handler)
+        self.output = Output(account, work, handler, max_line=max_line, high_water=high_water)
+        self.confirmations = Confirmations(account, log, self.output, self.ready)
+        self.acks = Acks(account, work, log, self.ready, self.progress, self.sizes, self.output, seed=seed)
+        self.limits = QueueLimits(account, log, self.sizes, self.acks, handler, handler)
+        self.router = Router(work, log, self.events, self.seen, self.ready, self.limits, handler)
+        self.persistence = Persistence(log, self.ready, self.progress, self.confirmations, handler)
+        self.deferred = DeferredInput(self.output, self.acks)
+        self.delivery = Delivery(
+            account, work, log, self.ready, self.progress, self.output, self.acks, self.persistence, self.deferred,
+            handler, handler, seed=seed,
+        )
+        self.snapshot_maker = Snapshots(account, log, self.events, self.seen, self.ready, self.router, handler)
+        self.parser = Parser(
+            account, work, log, self.events, self.seen, self.output, self.confirmations, self.acks, self.limits, self.router,
+            self.deferred, handler,
+        )
+
+    def attach(self, Connection c, int fd=-1):
+        self.output.attach(c)
+        c.fd = fd
 
     def detach(self, Connection c):
-        super().detach(c)
-        self.held_back.pop(c, None)
+        """The connection is gone: free what it had."""
+        self.acks.detach(c)
+        self.parser.detach(c)
+        self.output.detach(c)
 
-    def feed(self, Connection c, bytes data):
-        try:
-            self.take_bytes(c, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        finally:
-            self.until = self.exhausted = UINT64_MAX
+    # ── forwards ──
 
-    cpdef int on_peer_closed(self, Connection c, bint unreachable) except -1:
-        """The peer sends no more; unreachable: it does not read either. What has come from it is still processed. Idempotent."""
-        if unreachable:
-            c.unreachable = True
-            self.drop_out(c)
-            if c.waits:
-                self.can_resume = True
-        return self.end_deliveries(c)
+    @property
+    def used(self):
+        return self.account.used
 
-    cpdef list resumable(self):
-        """Those whose bytes wait and who have read their replies: at the beginning of a turn each is to `resume`."""
-        cdef dict waited = self.held_back
-        cdef list ready = []
-        cdef Connection c
-        self.can_resume = False
-        if waited:
-            self.held_back = {}
-            for c in waited:
-                if unheard(self, c):
-                    self.held_back[c] = None
-                    self.review_returning(c)
-                elif len(ready) == AT_ONCE:
-                    self.held_back[c] = None
-                    self.can_resume = True
-                else:
-                    c.waits = False
-                    ready.append(c)
-        return ready
+    @property
+    def full(self):
+        return self.account.full
 
-    cdef int postpone(self, list waited) except -1:
-        """These were to be resumed, and there was no time: they come before all others."""
-        cdef dict others = self.held_back
-        cdef Connection c
-        self.held_back = {}
-        for c in waited:
-            if not c.gone:
-                c.waits = True
-                self.held_back[c] = None
-        self.held_back.update(others)
-        self.can_resume = True
-        return 0
+    @property
+    def max_memory(self):
+        return self.account.max_memory
 
-    def block(self, Connection c):
-        """Hear nothing of it after this line, until there has been an `unblock` for each `block`."""
-        c.blocked += 1
+    @property
+    def ceiling(self):
+        return self.account.ceiling
 
-    def unblock(self, Connection c):
-        c.blocked -= 1
-        if not c.blocked and not c.gone:
-            self.hold_back(c)
+    def charge(self, size):
+        return self.account.charge(size)
+
+    @property
+    def effort(self):
+        return self.work.effort
+
+    def exert(self, effort):
+        return self.work.exert(effort)
+
+    @property
+    def position(self):
+        return self.log.end
+
+    @property
+    def held(self):
+        return self.log.held
+
+    @property
+    def written_position(self):
+        return self.log.written
+
+    @property
+    def last_crc(self):
+        return self.log.previous
+
+    def line_near(self, position):
+        return self.log.line_near(position)
+
+    def held_lines(self, position):
+        return self.log.held_lines(position)
+
+    def line_at(self, position, *most):
+        return self.log.line_at(position, *most)
+
+    def live_in(self, start, end):
+        return self.log.live_in(start, end)
+
+    def extents(self):
+        return self.log.extents()
+
+    @property
+    def refusing(self):
+        return self.log.refusing
+
+    @refusing.setter
+    def refusing(self, value):
+        self.log.refusing = value
+
+    @property
+    def high_water(self):
+        return self.output.high_water
+
+    @property
+    def max_line(self):
+        return self.output.max_line
+
+    def say(self, c, line):
+        return self.output.say(c, line)
+
+    def tell(self, consumer):
+        return self.output.tell(consumer)
+
+    def expect(self, c, answers):
+        return self.output.expect(c, answers)
+
+    def confirm(self, *arguments, **options):
+        return self.confirmations.confirm(*arguments, **options)
+
+    @property
+    def waits_for_disk(self):
+        return self.confirmations.waits_for_disk
+
+    @property
+    def settled_waits(self):
+        return self.confirmations.settled_waits
+
+    @property
+    def written(self):
+        return self.confirmations.written
+
+    def settled_is_taken(self):
+        return self.confirmations.settled_is_taken()
+
+    def drop_held(self):
+        return self.confirmations.drop_held()
+
+    def release_replies(self, writes):
+        return self.confirmations.release_replies(writes)
+
+    @property
+    def published(self):
+        return self.router.published
+
+    def publish(self, *arguments):
+        return self.router.publish(*arguments)
+
+    def send(self, *arguments):
+        return self.router.send(*arguments)
+
+    def record(self, line):
+        return self.router.record(line)
+
+    def take_everything(self, q, yes):
+        return self.events.take_everything(q, yes)
+
+    def inspect_everything(self, change):
+        return self.events.inspect_everything(change)
+
+    def suspend(self, q):
+        return self.ready.suspend(q)
+
+    def go_on(self, q):
+        return self.ready.go_on(q)
+
+    def join(self, c, id, q, dialect, manual_ack, prefetch):
+        return self.acks.join(c, id, q, dialect, manual_ack, prefetch)
+
+    def change(self, c, dialect, manual_ack, prefetch):
+        return self.acks.change(c, dialect, manual_ack, prefetch)
+
+    def pause(self, c, yes):
+        return self.acks.pause(c, yes)
+
+    def leave(self, c, disconnected):
+        return self.acks.leave(c, disconnected)
+
+    def return_some(self, c, most, disconnected):
+        return self.acks.return_some(c, most, disconnected)
+
+    def delete_queue(self, q):
+        return self.acks.delete_queue(q)
+
+    def ack(self, c, id):
+        return self.acks.ack(c, id)
+
+    def reject(self, c, id):
+        return self.acks.reject(c, id)
+
+    @property
+    def consumers(self):
+        return self.acks.consumers
+
+    @property
+    def acked(self):
+        return self.acks.acked
+
+    @property
+    def rejected(self):
+        return self.acks.rejected
+
+    @property
+    def delivered(self):
+        return self.delivery.delivered
+
+    def deliver(self):
+        return self.delivery.deliver()
+
+    def peek(self, q, limit):
+        return self.delivery.peek(q, limit)
+
+    def loaded(self, start, data):
+        return self.delivery.loaded(start, data)
+
+    def take_roomy(self):
+        return self.delivery.take_roomy()
+
+    @property
+    def rooms(self):
+        return self.delivery.rooms
+
+    def sent(self, c, size):
+        return self.delivery.sent(c, size)
+
+    @property
+    def bytes_out(self):
+        return self.delivery.bytes_out
+
+    def on_peer_closed(self, c, unreachable):
+        return self.delivery.on_peer_closed(c, unreachable)
+
+    @property
+    def heeded(self):
+        return self.persistence.heeded
+
+    @heeded.setter
+    def heeded(self, value):
+        self.persistence.heeded = value
+
+    @property
+    def synced(self):
+        return self.persistence.synced
+
+    @synced.setter
+    def synced(self, value):
+        self.persistence.synced = value
+
+    @property
+    def stalled(self):
+        return self.persistence.stalled
+
+    @property
+    def unwritten(self):
+        return self.persistence.unwritten
+
+    def open_journal(self, *arguments, **options):
+        return self.persistence.open_journal(*arguments, **options)
+
+    def mark(self):
+        return self.persistence.mark()
+
+    def write_out(self):
+        return self.persistence.write_out()
+
+    def adopt(self, extents):
+        return self.snapshot_maker.adopt(extents)
+
+    def replay(self, position, batch, time):
+        return self.snapshot_maker.replay(position, batch, time)
+
+    def restore(self, q, snapshot, progress, taken):
+        return self.snapshot_maker.restore(q, snapshot, progress, taken)
+
+    def restored(self):
+        return self.snapshot_maker.restored()
+
+    def oldest(self, q, unacked):
+        return self.snapshot_maker.oldest(q, unacked)
+
+    def limit(self, q, max_length, max_bytes, drops_oldest, bytes):
+        return self.limits.limit(q, max_length, max_bytes, drops_oldest, bytes)
+
+    def trim(self, q, most):
+        return self.limits.trim(q, most)
+
+    def measure(self, q, most_messages, most_read):
+        return self.limits.measure(q, most_messages, most_read)
+
+    def purge(self, q, limit):
+        return self.limits.purge(q, limit)
+
+    @property
+    def dropped(self):
+        return self.limits.dropped
+
+    def feed(self, c, data):
+        return self.parser.feed(c, data)
+
+    def resume(self, c):
+        return self.parser.resume(c)
+
+    def block(self, c):
+        return self.parser.block(c)
+
+    def unblock(self, c):
+        return self.parser.unblock(c)
 
     def rest(self):
-        """The request that is being handled costs much: what its client has said after it is heard in another turn."""
-        self.until = self.requests
-
-    def exert(self, uint64_t effort):
-        """What was done for a line took as long as it takes to put messages to so many queues."""
-        self.effort += effort
+        return self.parser.rest()
 
     def amid_line(self, connections):
-        """Those of these that have begun a line, or a record of TLS, and not ended it, though they are heard."""
-        cdef Connection c
-        return [
-            c for c in connections
-            if (c.partial.tail or c.skipping or amid_record(c)) and not (c.unread.tail or c.paused or unheard(self, c))
-        ]
+        return self.parser.amid_line(connections)
 
-    cpdef int resume(self, Connection c) except -1:
-        """Take the lines that waited, as long as the client reads. The rest stays where it is: it is not copied each time."""
-        cdef buffer.Buffer unread = c.unread
-        if unread.tail == 0:
-            return 0
-        c.unread = buffer.Buffer(NULL, 0, 0, 0)     # the handler may do anything with the connection meanwhile
-        try:
-            unread.head = self.take_lines(c, unread.data + unread.head, unread.data + unread.tail) - unread.data
-            if unread.head < unread.tail and not c.gone:
-                c.unread = unread
-                unread = buffer.Buffer(NULL, 0, 0, 0)
-                self.hold_back(c)
-        finally:
-            buffer.release(&unread, &self.memory)
-            self.until = self.exhausted = UINT64_MAX
-        return 0
+    @property
+    def bytes_in(self):
+        return self.parser.bytes_in
 
-    cdef int take_bytes(self, Connection c, char* p, size_t size) except -1:
-        c.received += size
-        if not c.inside:
-            self.bytes_in += size
-        cdef char* end = p + size
-        if not c.unread.tail:
-            p = self.take_lines(c, p, end)
-            if p == end or c.gone:
-                return 0
-            self.hold_back(c)
-        return buffer.append(&c.unread, &self.memory, p, end - p)
+    @property
+    def requests(self):
+        return self.parser.requests
 
-    cdef int hold_back(self, Connection c) except -1:
-        """Its bytes wait, or those do that were not read; once however often it is said, since each time costs when it goes on."""
-        if not c.waits:
-            c.waits = True
-            self.held_back[c] = None
-        if not unheard(self, c):
-            self.can_resume = True
-        return self.review_returning(c)
+    def resumable(self):
+        return self.deferred.resumable()
 
-    cdef char* take_lines(self, Connection c, char* p, char* end) except NULL:
-        """Lines as they come, cut anywhere; answers where the rest begins, which has to wait. A short request may have a long
-        reply: so before each one it is asked whether the client still reads. Nor may it keep the others waiting for long."""
-        cdef char* newline
-        cdef bint clean
-        cdef buffer.Buffer whole
-        if unheard(self, c) or has_had_its_turn(self):
-            return p
-        if c.skipping:
-            newline = <char*>memchr(p, 10, end - p)
-            if newline == NULL:
-                return end
-            c.skipping = False
-            c.lines += 1
-            p = newline + 1
-        if c.partial.tail:
-            newline = <char*>memchr(p, 10, end - p)
-            if newline == NULL:
-                self.keep_partial(c, p, end - p)
-                return end
-            buffer.append(&c.partial, &self.memory, p, newline - p)
-            p = newline + 1
-            whole = c.partial           # the handler may do anything with the connection meanwhile
-            c.partial = buffer.Buffer(NULL, 0, 0, 0)
-            try:
-                self.take_line(c, whole.data, whole.data + whole.tail, False)
-            finally:
-                buffer.release(&whole, &self.memory)
-        if p == end:
-            return end
-        # Once per chunk instead of once per line: almost no chunk has any of these.
-        clean = is_clean(p, end - p)
-        while p < end and not c.gone:
-            if unheard(self, c) or has_had_its_turn(self):
-                return p
-            newline = <char*>memchr(p, 10, end - p)
-            if newline == NULL:
-                self.keep_partial(c, p, end - p)
-                return end
-            self.take_line(c, p, newline, clean)
-            p = newline + 1
-        return p
-
-    cdef int keep_partial(self, Connection c, char* p, size_t size) except -1:
-        """Keep the beginning of a line until its end comes; give up on it as soon as it is too long."""
-        cdef size_t most = longest(self, c)
-        cdef size_t room = most + 2 - c.partial.tail        # a CR and one byte too many
-        cdef int flaw = NONE_FOUND
-        cdef bytes line
-        buffer.append(&c.partial, &self.memory, p, min(size, room))
-        if c.partial.tail > most + (c.partial.data[c.partial.tail - 1] == 13):
-            flaw = TOO_LONG
-        elif c.partial.tail > affordable(self):
-            flaw = NO_MEMORY
-        if flaw:
-            line = c.partial.data[:c.partial.tail]
-            c.skipping = True
-            buffer.release(&c.partial, &self.memory)
-            spend(self, c)
-            self.requests += 1
-            self.handler.request(c, line, flaw)
-        return 0
-
-    cdef int take_line(self, Connection c, char* p, char* end, bint clean) except -1:
-        cdef size_t size
-        cdef char* after_id
-        cdef int flaw = NONE_FOUND
-        if not clean and end > p and (end - 1)[0] == 13:
-            end -= 1
-        size = end - p
-        if size == 0:
-            return 0
-        c.lines += 1
-        spend(self, c)
-        if size > longest(self, c):
-            flaw = TOO_LONG
-        elif size > SHORT and self.memory.used >= self.ceiling:
-            flaw = NO_MEMORY            # its reply may be as long
-        elif not clean and (memchr(p, 9, size) != NULL or memchr(p, 0, size) != NULL):
-            flaw = CONTROL
-        elif not c.stranger and (clean or memchr(p, 13, size) == NULL):
-            after_id = <char*>memchr(p, 32, size)
-            if after_id != NULL and after_id != p and p[0] != 45 and p[0] != 123:       # neither - nor {
-                if end - after_id > 9 and is_publish(after_id):
-                    if self.publish_line(c, p, after_id, end):
-                        return 0
-                elif end - after_id > 5 and is_ack(after_id):
-                    if self.ack_line(c, after_id, end):
-                        return 0
-        self.requests += 1
-        self.handler.request(c, p[:size], flaw)
-        return 0
-
-    cdef bint publish_line(self, Connection c, char* p, char* after_id, char* end) except -1:
-        """A publish as it mostly comes. False: let the handler look at it."""
-        cdef char* event = after_id + 9
-        cdef char* after_event
-        cdef char* to
-        cdef char* scope
-        cdef size_t scope_size
-        cdef size_t size
-        cdef uint64_t position
-        cdef void* found
-        cdef Binding binding
-        cdef Flags flags = Flags(False, event, 0)
-        cdef Digest digest
-        if event[0] == 45:
-            event = take_flags(event, end, &flags)
-            if flags.confirm or flags.once_size:
-                c.early_only = False
-        c.publishes = True
-        after_event = <char*>memchr(event, 32, end - event)
-        if after_event == NULL or after_event == event or self.memory.used >= self.max_memory or self.refusing:
-            return False
-        if c.granted is not None and event[:after_event - event] not in c.granted:
-            return False
-        found = look_up(self.events, event, after_event - event)
-        binding = None if found == NULL else <Binding>found
-        if binding is None and (event[0] == 45 or event[0] == 123 or ends_like_retry(event, after_event)):
-            return False
-        size = (after_id - p) + 9 + flags.once_size + (end - event) + 1
-        if self.limited and self.full_one(binding, event, after_event, end, size) is not None:
-            return False
-        if flags.once_size:
-            if self.seen.most == 0 or not is_legal_scope(&flags):
-                return False
-            scope = scope_of(&flags, &scope_size)
-            digest = self.seen.digest(scope, scope_size, p, after_id - p)
-            if not self.seen.admit(digest):
-                if flags.confirm:
-                    self.confirm_id(c, p, after_id - p)
-                return True
-        to = room_for(self.tail, size)
-        if flags.confirm:
-            memcpy(to, p, after_id + 9 - p)
-            memcpy(to + (after_id + 9 - p), flags.once, flags.once_size)
-            memcpy(to + size - 1 - (end - event), event, end - event)
-        else:
-            memcpy(to, p, size - 1)
-        to[size - 1] = 10
-        position = commit(self.tail, size)
-        if flags.once_size:
-            self.seen.add(digest, position, self.seen.now)
-        self.route(binding, position, event, after_event, end)
-        if flags.confirm:
-            self.confirm_id(c, p, after_id - p)
-        return True
-
-    cdef bint ack_line(self, Connection c, char* after_id, char* end) except -1:
-        """An ack of one message without flags. False: let the handler look at it."""
-        cdef char* consumer_id = after_id + 5
-        cdef char* message_id
-        cdef size_t size
-        cdef Consumer consumer
-        message_id = <char*>memchr(consumer_id, 32, end - consumer_id)
-        if message_id == NULL:
-            return False
-        size = message_id - consumer_id
-        message_id += 1
-        if (message_id == end or message_id[0] == 45 or message_id[0] == 123 or consumer_id[0] == 45 or consumer_id[0] == 123
-                or memchr(message_id, 32, end - message_id) != NULL):
-            return False
-        consumer = c.recent
-        if (consumer is None or <size_t>PyBytes_GET_SIZE(consumer.id) != size
-                or memcmp(PyBytes_AS_STRING(consumer.id), consumer_id, size) != 0):
-            if c.consumers is None:
-                return False
-            consumer = c.consumers.get(consumer_id[:size])
-            if consumer is None:
-                return False
-            c.recent = consumer
-        if consumer.manual_ack:
-            self.ack_id(consumer, message_id, end - message_id)
-        return True
-
-
-cdef inline bint has_had_its_turn(Core core) noexcept:
-    return core.requests >= core.until or core.effort >= core.exhausted
-
-
-cdef inline int spend(Core core, Connection c) except -1:
-    c.budget -= 1
-    if c.budget < 0:
-        core.handler.spent(c)
-    return 0
-
-
-cdef inline size_t affordable(Core core) noexcept:
-    """Bytes of an unfinished line that there is memory for."""
-    if core.memory.used < core.max_memory:
-        return SIZE_MAX
-    return SHORT if core.memory.used < core.ceiling else buffer.SMALL
-
-
-cdef inline size_t longest(Core core, Connection c) noexcept:
-    """Bytes that a line of it may have."""
-    return min(core.max_line, <size_t>SHORT) if c.stranger else core.max_line
+    def snapshots(self, queues):
+        return self.snapshot_maker.snapshots(queues)

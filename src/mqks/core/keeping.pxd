@@ -1,27 +1,36 @@
-"""What goes to disk and comes back: see keeping.pyx."""
+"""The journal as it is written: see keeping.pyx."""
 
+cimport cython
+from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint64_t
 
-from mqks.core.buffer cimport Buffer
-from mqks.core.delivery cimport Deliverer
-from mqks.core.parts cimport Queue
+from mqks.core.confirming cimport Confirmations
+from mqks.core.progress cimport Progress
+from mqks.core.ready cimport Ready
+from mqks.core.tail cimport Tail
 
 
-cdef class Keeper(Deliverer):
-    cdef object journal                 # writes what is given to it
+@cython.final
+cdef class Persistence:
+    cdef Tail log
+    cdef Ready ready
+    cdef Progress progress
+    cdef Confirmations confirmations
+    cdef object clock                   # tells the time as batches have it: see hub.pyi
+    cdef object journal                 # writes what is given to it; None: there is none
     cdef public bint heeded             # it will look at what was written, also if it is not told again
     cdef public uint64_t synced         # the position up to which the journal is safely on disk
+    cdef readonly bint stalled          # the disk did not take all of the last turn: nothing is delivered until it does
 
     cdef int write_now(self) except -1
-    cdef bytes gather(self)
-    cdef int add_snapshot(self, Queue q, Buffer* words) except -1
-    cdef int replay_line(self, uint64_t position, char* line, char* end, double time) except -1
 
 
-cdef inline int write_out(Keeper core) except -1:
+cdef inline int write_out(Persistence persistence) except -1:
     """What has happened since the last time goes to the journal, if there is one."""
-    if core.tail.journaled and (
-        core.tail.end != core.tail.written or core.progressed or core.held_new or core.stalled
+    cdef Tail log = persistence.log
+    if log.journaled and (
+        log.end != log.written or PyList_GET_SIZE(persistence.progress.queues) > 0 or persistence.confirmations.new
+        or persistence.stalled
     ):
-        core.write_now()
+        persistence.write_now()
     return 0

@@ -3,6 +3,7 @@
 cimport cython
 from libc.stdint cimport uint64_t
 
+from mqks.core.account cimport Account
 from mqks.core.digest cimport Digest
 from mqks.core.memory cimport Memory
 
@@ -18,7 +19,8 @@ cdef struct Part:
 
 @cython.final
 cdef class Seen:
-    cdef Memory* memory         # borrowed from the core, which outlives this
+    cdef Account account
+    cdef Memory* memory         # of the account
     cdef object clock
     cdef object begun           # called when the first id comes
     cdef Digest secret
@@ -37,7 +39,6 @@ cdef class Seen:
     cdef double now             # as `admit` found it
     cdef list left              # places whose parts have gone
 
-    cdef void borrow(self, Memory* memory) noexcept
     cdef Digest digest(self, const char* scope, size_t scope_size, const char* id, size_t id_size) noexcept
     cdef bint admit(self, Digest digest) except -1
     cdef char* replay(self, uint64_t position, char* line, char* after_id, char* flag, char* end, double time) except NULL

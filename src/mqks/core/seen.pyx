@@ -11,6 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from mqks.core.account cimport Account
 from mqks.core.digest cimport Digest, digest_of
 from mqks.core.memory cimport Memory, give_back, resize, take
 from mqks.core.text cimport Flags, after_flag, scope_of
@@ -30,19 +31,18 @@ cdef inline uint64_t slot_of(Digest digest, uint64_t number) noexcept:
 
 @cython.final
 cdef class Seen:
-    def __cinit__(self):
+    def __init__(self, Account account):
+        self.account = account
+        self.memory = &account.memory
         self.left = []
 
     def __dealloc__(self):
-        cdef Memory uncounted = Memory(0)       # the core that counted may be gone already
+        cdef Memory uncounted = Memory(0)       # the account may be gone already
         cdef size_t i
         for i in range(self.part_count):
             give_back(&uncounted, self.parts[i].entries, sizeof(Entry) << self.shift)
         give_back(&uncounted, self.parts, self.part_capacity * sizeof(Part))
         give_back(&uncounted, self.slots, self.capacity * sizeof(uint64_t))
-
-    cdef void borrow(self, Memory* memory) noexcept:
-        self.memory = memory
 
     def open(self, bytes key, *, size_t most, double window, int shift, clock, begun):
         """With a key of 16 bytes; `begun` is called whenever the first id comes."""

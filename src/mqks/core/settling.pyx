@@ -9,25 +9,40 @@ input. Meanwhile it stands in Queue.returning. Consumers that join the queue aft
 or they would get newer messages first.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 
 from mqks.core cimport buffer, fifo, heap, unsettled
+from mqks.core.account cimport Account, Work
 from mqks.core.item cimport MANY_RETRIES, item_of, position_of, retries_of
-from mqks.core.output cimport choked
+from mqks.core.output cimport Output, choked
 from mqks.core.parts cimport Connection, Consumer, Consumers, Queue
 from mqks.core.hashing cimport hash_of
-from mqks.core.routing cimport Router, may_take, pop_ready, push_ready, soil
+from mqks.core.progress cimport Progress, note
+from mqks.core.ready cimport Ready, may_take, pop_ready, push_ready, soil
 from mqks.core.sealing cimport speaks
-from mqks.core.tail cimport let_go
+from mqks.core.sizes cimport LineSizes
+from mqks.core.tail cimport Tail, let_go
 from mqks.core.unsettled cimport NONE, Unsettled
 
-ctypedef int (*Settlement)(Settler core, Consumer c, uint64_t number) except -1
+ctypedef int (*Settlement)(Acks acks, Consumer c, uint64_t number) except -1
 
 
-cdef class Settler(Router):
-    def __cinit__(self):
-        self.progressed = []
+@cython.final
+cdef class Acks:
+    def __init__(
+        self, Account account, Work work, Tail log, Ready ready, Progress progress, LineSizes sizes, Output output, *, uint64_t seed
+    ):
+        self.account = account
+        self.memory = &account.memory
+        self.work = work
+        self.log = log
+        self.ready = ready
+        self.progress = progress
+        self.sizes = sizes
+        self.output = output
+        self.seed = seed
 
     def join(self, Connection c, bytes id, Queue q, int dialect, bint manual_ack, size_t prefetch):
         """A new consumer of this queue."""
@@ -44,9 +59,9 @@ cdef class Settler(Router):
         if c.consumers is None:
             c.consumers = {}
         c.consumers[id] = consumer
-        q.consumers.add(consumer, &self.memory)
+        q.consumers.add(consumer, self.memory)
         self.consumers += 1
-        soil(self, q)
+        soil(self.ready, q)
         return consumer
 
     def change(self, Consumer c, int dialect, bint manual_ack, size_t prefetch):
@@ -58,12 +73,12 @@ cdef class Settler(Router):
         c.dialect = dialect
         c.manual_ack = manual_ack
         c.prefetch = prefetch
-        may_take(self, c)
+        may_take(self.ready, c)
 
     def pause(self, Consumer c, bint yes):
         """Give it nothing for now, or go on."""
         c.paused = yes
-        may_take(self, c)
+        may_take(self.ready, c)
 
     cdef int end_deliveries(self, Connection c) except -1:
         """The peer has closed: its consumers get no more messages, and those that join later wait for what returns. Idempotent: its
@@ -75,7 +90,7 @@ cdef class Settler(Router):
         if c.returns_known or not c.consumers or (not c.gone and is_stalled(self, c)):
             return 0
         c.returns_known = True
-        self.effort += len(c.consumers)
+        self.work.effort += len(c.consumers)
         for consumer in c.consumers.values():
             if consumer.ring.live:
                 if not c.closing:
@@ -95,7 +110,7 @@ cdef class Settler(Router):
         if c.closing and is_stalled(self, c):
             c.closing = 0
             c.returns_known = False
-            self.effort += len(c.consumers)
+            self.work.effort += len(c.consumers)
             for consumer in c.consumers.values():
                 stop_waiting_for(self, consumer)
         return 0
@@ -104,7 +119,7 @@ cdef class Settler(Router):
         """The consumer takes no more; what it has not settled goes back to its queue."""
         disconnected = disconnected or c.connection.unreachable
         forget(self, c)
-        c.queue.consumers.remove(c, &self.memory)
+        c.queue.consumers.remove(c, self.memory)
         if c.manual_ack or disconnected:
             return_unsettled(self, c, disconnected)
         elif c.ring.live:
@@ -114,39 +129,27 @@ cdef class Settler(Router):
         free_if_gone(self, c)
         stop_waiting_for(self, c)
 
-    def suspend(self, Queue q):
-        """Deliver nothing from this queue until there has been a `go_on` for each `suspend`."""
-        q.suspended += 1
-
-    def go_on(self, Queue q):
-        q.suspended -= 1
-        soil(self, q)
-
     def return_some(self, Consumer c, size_t most, bint disconnected):
         """The consumer will leave: at most so many deliveries return to the queue before. Answers whether few are left."""
         disconnected = disconnected or c.connection.unreachable
         if c.ring.live <= most or not (c.manual_ack or disconnected):
             return True
-        unsettled.drop_index(&c.ring, &self.memory)
+        unsettled.drop_index(&c.ring, self.memory)
         while most:
             return_to_queue(self, c, c.ring.head, not disconnected or has_left(c, c.ring.head))
             most -= 1
         return False
 
-    def detach(self, Connection c):
-        """The connection is gone: free what it had; deliveries that never left return. Its consumers get no more, and leave later."""
+    cdef int detach(self, Connection c) except -1:
+        """The connection is gone: deliveries that never left return. Its consumers get no more, and leave later."""
         cdef Consumer consumer
         if c.settling is not None:
             for consumer in c.settling:
                 return_unsettled(self, consumer, True)
                 free_if_gone(self, consumer)
         c.gone = True
-        c.settling = c.starved = c.due = None
-        self.owed.pop(c, None)
-        buffer.release(&c.partial, &self.memory)
-        buffer.release(&c.unread, &self.memory)
-        self.drop_out(c)
-        self.end_deliveries(c)
+        c.settling = c.starved = None
+        return self.end_deliveries(c)
 
     def delete_queue(self, Queue q):
         """Drop a queue and all it holds; its consumers are gone."""
@@ -160,16 +163,16 @@ cdef class Settler(Router):
             settle_all(self, c)
         for c in list(q.leaving or ()):         # else a checkpoint would keep what no queue knows of
             settle_all(self, c)
-        while q.ready.count and (q.ready.first.items != NULL or self.bring_back(q)):
-            let_go(self.tail, position_of(pop_ready(self, q)))
+        while q.ready.count and (q.ready.first.items != NULL or self.ready.bring_back(q)):
+            let_go(self.log, position_of(pop_ready(self.ready, q)))
         while q.returned.count:
-            let_go(self.tail, position_of(heap.heap_pop(&q.returned, &self.memory).item))
-        fifo.clear(&q.ready, &self.memory)
-        buffer.release(&q.progress, &self.memory)
+            let_go(self.log, position_of(heap.heap_pop(&q.returned, self.memory).item))
+        fifo.clear(&q.ready, self.memory)
+        buffer.release(&q.progress, self.memory)
         self.memory.used -= len(q.retries) * RETRIES_COST
         q.retries = {}
         left = list(q.consumers)
-        q.consumers.set_words(1, &self.memory)
+        q.consumers.set_words(1, self.memory)
         q.consumers = Consumers()
         q.successors = None
         return left
@@ -179,9 +182,9 @@ cdef class Settler(Router):
         settled, as if a consumer had been given it and had acked: so the journal knows what to say of it."""
         cdef uint64_t item
         if q.returned.count:
-            item = heap.heap_pop(&q.returned, &self.memory).item
-        elif q.ready.count and (q.ready.first.items != NULL or self.bring_back(q)):
-            item = pop_ready(self, q)
+            item = heap.heap_pop(&q.returned, self.memory).item
+        elif q.ready.count and (q.ready.first.items != NULL or self.ready.bring_back(q)):
+            item = pop_ready(self.ready, q)
             q.sequence += 1
         else:
             return False
@@ -198,12 +201,12 @@ cdef class Settler(Router):
         by_hand(self, c, id, to_tail)
 
     cdef bint ack_id(self, Consumer c, const char* id, size_t size) except -1:
-        cdef uint64_t number = unsettled.take_id(&c.ring, &self.memory, hash_of(id, size, self.seed))
+        cdef uint64_t number = unsettled.take_id(&c.ring, self.memory, hash_of(id, size, self.seed))
         if number == NONE:
             return False
         acknowledge(self, c, number)
         if c.prefetch:
-            may_take(self, c)
+            may_take(self.ready, c)
         return True
 
     cdef int settle_sent(self, Consumer c) except -1:
@@ -213,7 +216,7 @@ cdef class Settler(Router):
         cdef uint64_t sent = c.connection.sent
         cdef Unsettled* given
         cdef uint64_t last = ring.tail
-        unsettled.drop_index(ring, &self.memory)
+        unsettled.drop_index(ring, self.memory)
         while ring.head < last:
             given = unsettled.slot(ring, ring.head)
             if given.item == NONE:          # acked by hand before the consumer changed to auto ack
@@ -225,36 +228,36 @@ cdef class Settler(Router):
             ring.head += 1
             ring.live -= 1
         if ring.live == 0:
-            unsettled.emptied(ring, &self.memory)
+            unsettled.emptied(ring, self.memory)
         review_emptied(self, c)
         if c.prefetch:
-            may_take(self, c)
+            may_take(self.ready, c)
         return 0
 
 
-cdef inline bint is_stalled(Settler core, Connection c) noexcept:
+cdef inline bint is_stalled(Acks acks, Connection c) noexcept:
     """Is its input not processed until its peer reads?"""
-    return choked(core, c) or speaks(c)
+    return choked(acks.output, c) or speaks(c)
 
 
-cdef inline int review_emptied(Settler core, Consumer c) except -1:
+cdef inline int review_emptied(Acks acks, Consumer c) except -1:
     """A delivery of this consumer is settled or has returned: perhaps it was the last one that its successors wait for."""
-    return stop_waiting_for(core, c) if c.returns and c.ring.live == 0 else 0
+    return stop_waiting_for(acks, c) if c.returns and c.ring.live == 0 else 0
 
 
-cdef int stop_waiting_for(Settler core, Consumer c) except -1:
+cdef int stop_waiting_for(Acks acks, Consumer c) except -1:
     """Nothing returns from this consumer any more: if it was the last one of its connection, successors may be served."""
     cdef dict returning = c.queue.returning
     if c.returns and returning is not None:
         returning[c.connection] -= 1
         if not returning[c.connection]:
             del returning[c.connection]
-            serve_successors(core, c.queue)
+            serve_successors(acks, c.queue)
     c.returns = False
     return 0
 
 
-cdef int serve_successors(Settler core, Queue q) except -1:
+cdef int serve_successors(Acks acks, Queue q) except -1:
     """Those get messages now that joined before the first of the closes that are left. Both are in order."""
     cdef Connection first = next(iter(q.returning), None)
     cdef list ready = []
@@ -266,14 +269,14 @@ cdef int serve_successors(Settler core, Queue q) except -1:
     for c in ready:
         c.succeeds = False
         del q.successors[c]
-        may_take(core, c)
+        may_take(acks.ready, c)
     return 0
 
 
-cdef int free_if_gone(Settler core, Consumer c) except -1:
+cdef int free_if_gone(Acks acks, Consumer c) except -1:
     """A small ring stays with its consumer when it empties; with one that is gone there is no use for it."""
     if c.gone and c.ring.live == 0:
-        unsettled.free_ring(&c.ring, &core.memory)
+        unsettled.free_ring(&c.ring, acks.memory)
         if c.queue.leaving is not None:
             c.queue.leaving.pop(c, None)
     return 0
@@ -292,16 +295,16 @@ cdef list holders(Queue q):
     return found
 
 
-cdef int settle_all(Settler core, Consumer c) except -1:
+cdef int settle_all(Acks acks, Consumer c) except -1:
     """One that is gone, with its queue."""
-    unsettled.drop_index(&c.ring, &core.memory)
+    unsettled.drop_index(&c.ring, acks.memory)
     while c.ring.live:
-        settle(core, c, c.ring.head)
-    return free_if_gone(core, c)
+        settle(acks, c, c.ring.head)
+    return free_if_gone(acks, c)
 
 
-cdef int forget(Settler core, Consumer c) except -1:
-    core.consumers -= 1
+cdef int forget(Acks acks, Consumer c) except -1:
+    acks.consumers -= 1
     c.gone = True
     if c.succeeds:
         c.succeeds = False
@@ -317,14 +320,14 @@ cdef inline bint has_left(Consumer c, uint64_t number) noexcept:
     return given.item != NONE and given.end <= c.connection.sent
 
 
-cdef int settle(Settler core, Consumer c, uint64_t number) except -1:
+cdef int settle(Acks acks, Consumer c, uint64_t number) except -1:
     """Done with this delivery. The caller has taken it out of the ring's index."""
-    let_item_go(core, c.queue, unsettled.slot(&c.ring, number).item)
-    unsettled.settled(&c.ring, &core.memory, number)
-    return review_emptied(core, c)
+    let_item_go(acks, c.queue, unsettled.slot(&c.ring, number).item)
+    unsettled.settled(&c.ring, acks.memory, number)
+    return review_emptied(acks, c)
 
 
-cdef int by_hand(Settler core, Consumer c, bytes id, Settlement settlement) except -1:
+cdef int by_hand(Acks acks, Consumer c, bytes id, Settlement settlement) except -1:
     """Do this with the first delivery of a message id, or with all that have left (None), in the order of delivery."""
     cdef uint64_t number
     cdef uint64_t last
@@ -332,73 +335,73 @@ cdef int by_hand(Settler core, Consumer c, bytes id, Settlement settlement) exce
         return 0
     if id is not None:
         number = unsettled.take_id(
-            &c.ring, &core.memory, hash_of(PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id), core.seed)
+            &c.ring, acks.memory, hash_of(PyBytes_AS_STRING(id), PyBytes_GET_SIZE(id), acks.seed)
         )
         if number != NONE:
-            settlement(core, c, number)
+            settlement(acks, c, number)
     else:
-        unsettled.drop_index(&c.ring, &core.memory)
+        unsettled.drop_index(&c.ring, acks.memory)
         number = c.ring.head
         last = c.ring.tail
         while number < last and c.ring.live:
             if has_left(c, number):
-                settlement(core, c, number)
+                settlement(acks, c, number)
             number += 1
-    may_take(core, c)
+    may_take(acks.ready, c)
     return 0
 
 
-cdef int acknowledge(Settler core, Consumer c, uint64_t number) except -1:
-    settle(core, c, number)
+cdef int acknowledge(Acks acks, Consumer c, uint64_t number) except -1:
+    settle(acks, c, number)
     c.queue.acked += 1
-    core.acked += 1
+    acks.acked += 1
     return 0
 
 
-cdef int to_tail(Settler core, Consumer c, uint64_t number) except -1:
+cdef int to_tail(Acks acks, Consumer c, uint64_t number) except -1:
     cdef uint64_t item = unsettled.slot(&c.ring, number).item
-    push_ready(core, c.queue, retried(core, c.queue, item))
-    unsettled.settled(&c.ring, &core.memory, number)
+    push_ready(acks.ready, c.queue, retried(acks, c.queue, item))
+    unsettled.settled(&c.ring, acks.memory, number)
     c.queue.unsettled -= 1
     c.queue.rejected += 1
-    core.rejected += 1
-    return review_emptied(core, c)
+    acks.rejected += 1
+    return review_emptied(acks, c)
 
 
-cdef int return_unsettled(Settler core, Consumer c, bint disconnected) except -1:
+cdef int return_unsettled(Acks acks, Consumer c, bint disconnected) except -1:
     """All that a consumer held goes back; nobody has seen what was still in the buffer of a dead connection."""
-    return_left(core, c, disconnected)
+    return_left(acks, c, disconnected)
     while c.ring.live:
-        return_to_queue(core, c, c.ring.head, False)
+        return_to_queue(acks, c, c.ring.head, False)
     return 0
 
 
-cdef int return_left(Settler core, Consumer c, bint only_left) except -1:
+cdef int return_left(Acks acks, Consumer c, bint only_left) except -1:
     """Deliveries go back with one retry more: those that have left, or all of them."""
     cdef uint64_t number = c.ring.head
     cdef uint64_t last = c.ring.tail
-    unsettled.drop_index(&c.ring, &core.memory)
+    unsettled.drop_index(&c.ring, acks.memory)
     while number < last and c.ring.live:
         if has_left(c, number) or (not only_left and unsettled.slot(&c.ring, number).item != NONE):
-            return_to_queue(core, c, number, True)
+            return_to_queue(acks, c, number, True)
         number += 1
     return 0
 
 
-cdef int return_to_queue(Settler core, Consumer c, uint64_t number, bint seen) except -1:
+cdef int return_to_queue(Acks acks, Consumer c, uint64_t number, bint seen) except -1:
     """A delivery goes back to its old place, with one retry more if the consumer may have seen it."""
     cdef Unsettled* given = unsettled.slot(&c.ring, number)
     cdef Queue q = c.queue
     if q.gone:
-        return settle(core, c, number)
-    heap.heap_push(&q.returned, &core.memory, retried(core, q, given.item) if seen else given.item, given.sequence)
-    unsettled.settled(&c.ring, &core.memory, number)
+        return settle(acks, c, number)
+    heap.heap_push(&q.returned, acks.memory, retried(acks, q, given.item) if seen else given.item, given.sequence)
+    unsettled.settled(&c.ring, acks.memory, number)
     q.unsettled -= 1
-    soil(core, q)
-    return review_emptied(core, c)
+    soil(acks.ready, q)
+    return review_emptied(acks, c)
 
 
-cdef uint64_t retried(Settler core, Queue q, uint64_t item) except? 9:
+cdef uint64_t retried(Acks acks, Queue q, uint64_t item) except? 9:
     """The item with one retry more."""
     cdef uint64_t position = position_of(item)
     cdef uint64_t count = retries_of(item)
@@ -407,18 +410,18 @@ cdef uint64_t retried(Settler core, Queue q, uint64_t item) except? 9:
         item = item_of(position, count)
     else:
         count = q.retries.get(position, count) + 1
-        count_retries(core, q, position, count)
+        count_retries(acks.account, q, position, count)
         item = item_of(position, MANY_RETRIES)
     q.retried += 1
     q.retrying = max(q.retrying, count)
-    note(core, q, item)
+    note(acks.progress, q, item)
     return item
 
 
-cdef int count_retries(Settler core, Queue q, uint64_t position, uint64_t count) except -1:
+cdef int count_retries(Account account, Queue q, uint64_t position, uint64_t count) except -1:
     """Note a count that does not fit beside the position."""
     if position not in q.retries:
-        core.memory.used += RETRIES_COST
+        account.memory.used += RETRIES_COST
     q.retries[position] = count
     return 0
 

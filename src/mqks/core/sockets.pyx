@@ -21,10 +21,12 @@ from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t, uintptr_t
 from libc.math cimport ceil
 from libc.stdlib cimport free, malloc
 
-from mqks.core.delivery cimport has_more_to_deliver
+from mqks.core.account cimport Account, Work
+from mqks.core.deferred cimport DeferredInput
+from mqks.core.delivery cimport Delivery, has_more_to_deliver
 from mqks.core.hub cimport Core
-from mqks.core.keeping cimport write_out
-from mqks.core.output cimport unheard
+from mqks.core.keeping cimport Persistence, write_out
+from mqks.core.output cimport Output, unheard
 from mqks.core.parts cimport Connection, Consumer, Queue, last_served, waiting
 from mqks.core.sealing cimport Sealed, has_ended, has_more, speaks
 
@@ -98,7 +100,7 @@ cdef bint has_got_something(Core core, Connection c) except -1:
     cdef Consumer consumer
     if c.consumers:
         for consumer in c.consumers.values():
-            core.effort += 1
+            core.work.effort += 1
             if consumer.delivered:
                 return True
     return False
@@ -107,8 +109,8 @@ cdef bint has_got_something(Core core, Connection c) except -1:
 cdef bint has_memory_again(Core core) noexcept:
     """Can those go on in a round that lacked memory in the last one? What was sent after it may have freed some. The next round goes
     on with all of them, and only lack of memory makes them wait again: so this does not spin."""
-    return ((core.squeezed and core.memory.used < core.max_memory)
-            or (not core.stalled and core.memory.used < core.ceiling and len(core.unserved) > 0))
+    return ((core.account.squeezed and core.account.memory.used < core.account.max_memory)
+            or (not core.persistence.stalled and core.account.memory.used < core.account.ceiling and len(core.delivery.unserved) > 0))
 
 
 @cython.final
@@ -232,12 +234,12 @@ cdef class Poller:
         cdef int count = CLOSES
         cdef int i
         cdef Connection c
-        while count == CLOSES and self.core.effort < enough:
+        while count == CLOSES and self.core.work.effort < enough:
             count = epoll_wait(self.closes, events, CLOSES, 0)
             for i in range(count):
                 c = <Connection>events[i].data.ptr
                 if events[i].events & EPOLLHUP or has_got_something(self.core, c):
-                    self.core.on_peer_closed(c, events[i].events & EPOLLHUP != 0)
+                    self.core.delivery.on_peer_closed(c, events[i].events & EPOLLHUP != 0)
                 else:                   # as by `printf 'c1 consume q e' | nc`, which goes on reading
                     self.half_closed.append(c)
         return 0
@@ -252,7 +254,7 @@ cdef class Poller:
                 if c is but:
                     self.half_closed.append(c)
                 elif c.fd >= 0:
-                    self.core.on_peer_closed(c, False)
+                    self.core.delivery.on_peer_closed(c, False)
         return 0
 
     def wait(self, double seconds):
@@ -260,20 +262,20 @@ cdef class Poller:
         descriptors, which are answered, or what a request handled in Python may have scheduled."""
         cdef double end = monotonic() + seconds if seconds > 0 else 0
         cdef double left = seconds
-        cdef uint64_t calls = self.core.requests + self.closings + self.core.rooms
+        cdef uint64_t calls = self.core.parser.requests + self.closings + self.core.delivery.rooms
         cdef int milliseconds
         cdef int count
         cdef list foreign
         while True:
             milliseconds = -1 if left < 0 else <int>min(ceil(left * 1000), 1e9)
-            if ((has_more_to_deliver(self.core) and not self.core.stalled) or self.core.dirty_connections or self.core.can_resume
-                    or (self.core.tail.end != self.core.tail.written and self.core.tail.journaled and not self.core.refusing)
+            if ((has_more_to_deliver(self.core.delivery) and not self.core.persistence.stalled) or self.core.output.dirty_connections or self.core.deferred.can_resume
+                    or (self.core.log.end != self.core.log.written and self.core.log.journaled and not self.core.log.refusing)
                     or has_memory_again(self.core)):
                 milliseconds = 0
             with nogil:
                 count = epoll_wait(self.epoll, self.events, EVENTS, milliseconds)
             foreign = self.turn(max(count, 0))
-            if foreign or self.core.requests + self.closings + self.core.rooms != calls or seconds == 0:
+            if foreign or self.core.parser.requests + self.closings + self.core.delivery.rooms != calls or seconds == 0:
                 return foreign
             if seconds > 0:
                 left = end - monotonic()
@@ -290,7 +292,7 @@ cdef class Poller:
         cdef bint late = False
         cdef double end
         self.end_half_closed(None)
-        if self.core.can_resume:
+        if self.core.deferred.can_resume:
             self.hear_those_who_waited()
         end = monotonic() + self.patience
         for i in range(count):
@@ -298,7 +300,7 @@ cdef class Poller:
             events = self.events[i].events
             if what & FOREIGN:
                 if <int>(what >> 1) == self.closes:
-                    self.take_closes(self.core.effort + EFFORT)
+                    self.take_closes(self.core.work.effort + EFFORT)
                 else:
                     foreign.append((<int>(what >> 1), events))
                 continue
@@ -306,20 +308,20 @@ cdef class Poller:
             if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and c.fd >= 0:
                 self.read(c, events & (EPOLLERR | EPOLLHUP) != 0, late)
                 late = late or monotonic() >= end
-        write_out(self.core)            # before anything is sent: what a client sees, a crash does not undo
+        write_out(self.core.persistence)            # before anything is sent: what a client sees, a crash does not undo
         for i in range(count):
             what = self.events[i].data.u64
             if self.events[i].events & EPOLLOUT and not what & FOREIGN:
                 c = <Connection><void*><uintptr_t>what
                 if c.fd >= 0:
                     self.flush(c)
-        self.core.begin_turn()
+        self.core.delivery.begin_turn()
         for i in range(ROUNDS):
             self.deliver()
             self.flush_dirty()
-            if not self.core.dirty_queues or self.core.effort >= self.core.quota:
+            if not self.core.ready.dirty_queues or self.core.work.effort >= self.core.delivery.quota:
                 break
-        write_out(self.core)            # what became of the messages that were sent
+        write_out(self.core.persistence)            # what became of the messages that were sent
         if self.departed:
             self.departed = []
         return foreign
@@ -327,13 +329,13 @@ cdef class Poller:
     cdef int hear_those_who_waited(self) except -1:
         """Whoever is not reached in time is the first in the next turn."""
         cdef double end = monotonic() + self.patience
-        cdef list waited = self.core.resumable()
+        cdef list waited = self.core.deferred.resumable()
         cdef bint had_bytes
         cdef Py_ssize_t i
         cdef Connection c
         for i in range(PyList_GET_SIZE(waited)):
             if i and monotonic() >= end:
-                return self.core.postpone(waited[i:])
+                return self.core.deferred.postpone(waited[i:])
             c = <Connection>PyList_GET_ITEM(waited, i)
             had_bytes = c.unread.tail != 0
             self.hear(c, 0)
@@ -352,10 +354,10 @@ cdef class Poller:
         that the next one can have its buffer."""
         cdef Queue q
         cdef Connection c
-        if not self.core.begin_round():
+        if not self.core.delivery.begin_round():
             return 0
-        while self.core.effort < self.core.quota:
-            q = self.core.serve_next()
+        while self.core.work.effort < self.core.delivery.quota:
+            q = self.core.delivery.serve_next()
             if q is None:
                 return 0
             if q.consumers.count == 1 and last_served(q.consumers) is not None:
@@ -385,7 +387,7 @@ cdef class Poller:
                 self.want(c, c.interest | EPOLLIN)
 
     cdef bint near_limit(self) noexcept:
-        return self.core.memory.used >= self.core.max_memory - self.core.max_memory // 10
+        return self.core.account.memory.used >= self.core.account.max_memory - self.core.account.max_memory // 10
 
     cdef int want(self, Connection c, int interest) except -1:
         cdef epoll_event event
@@ -401,14 +403,14 @@ cdef class Poller:
         """Take a chunk of what has come, or, when it is late, in the turn after this one."""
         cdef ssize_t size
         if not hung_up:
-            if self.draining or c.unread.tail or unheard(self.core, c) or speaks(c):
-                self.core.review_returning(c)
+            if self.draining or c.unread.tail or unheard(self.core.output, c) or speaks(c):
+                self.core.acks.review_returning(c)
                 return self.want(c, c.interest & ~EPOLLIN)
             if c.publishes and not c.consumers and not c.trickle and self.near_limit():
                 c.paused = True
                 self.paused.append(c)
                 return self.want(c, c.interest & ~EPOLLIN)
-        elif c.unread.tail and not unheard(self.core, c):
+        elif c.unread.tail and not unheard(self.core.output, c):
             return 0                    # what it said before has its turn first
         elif c.stranger and c.blocked:
             self.close(c)               # nobody waits for what is decided about it
@@ -416,10 +418,10 @@ cdef class Poller:
         if late:
             if hung_up:
                 return 0                # the kernel will tell of it again
-            self.core.hold_back(c)
+            self.core.deferred.hold_back(c)
             return self.want(c, c.interest & ~EPOLLIN)
         c.trickle = False
-        size = recv(c.fd, self.chunk, LITTLE if c.stranger or self.core.memory.used >= self.core.ceiling else CHUNK, MSG_DONTWAIT)
+        size = recv(c.fd, self.chunk, LITTLE if c.stranger or self.core.account.memory.used >= self.core.account.ceiling else CHUNK, MSG_DONTWAIT)
         if size > 0:
             self.hear(c, size)
         elif size == 0:
@@ -430,18 +432,18 @@ cdef class Poller:
 
     cdef int hear(self, Connection c, size_t size) except -1:
         """Bytes that have just come, or those that waited."""
-        self.core.until = self.core.requests + SHARE
-        self.core.exhausted = self.core.effort + EFFORT
+        self.core.parser.until = self.core.parser.requests + SHARE
+        self.core.parser.exhausted = self.core.work.effort + EFFORT
         try:
             if not size:
-                self.core.resume(c)
+                self.core.parser.resume(c)
             elif c.tls is None:
-                self.core.take_bytes(c, self.chunk, size)
+                self.core.parser.take_bytes(c, self.chunk, size)
             else:
                 self.open(c, <Sealed>c.tls, size)
         except Exception as error:      # the rest of its bytes is lost: the client must not believe otherwise
             self.fail(c, error)
-        self.core.until = self.core.exhausted = UINT64_MAX
+        self.core.parser.until = self.core.parser.exhausted = UINT64_MAX
         return 0
 
     cdef int fail(self, Connection c, error) except -1:
@@ -463,7 +465,7 @@ cdef class Poller:
                 break
             plain = sealed.open()
             if plain:
-                self.core.take_bytes(c, PyBytes_AS_STRING(plain), PyBytes_GET_SIZE(plain))
+                self.core.parser.take_bytes(c, PyBytes_AS_STRING(plain), PyBytes_GET_SIZE(plain))
                 if c.fd < 0:
                     return 0
             if sealed.ended:
@@ -471,12 +473,12 @@ cdef class Poller:
         sealed.listen()
         if sealed.has_more(c) and not c.dirty:          # it is sent in this turn, after what the journal must have first
             c.dirty = True
-            self.core.dirty_connections.append(c)
+            self.core.output.dirty_connections.append(c)
         return 0
 
     cdef int end_when_heard(self, Connection c) except -1:
         """It has said that it sends no more: that counts after what it said before, as the end of a plain connection does."""
-        self.core.on_peer_closed(c, False)
+        self.core.delivery.on_peer_closed(c, False)
         if c.unread.tail or c.blocked:
             return self.want(c, c.interest & ~EPOLLIN)
         return self.end_of(c, False)
@@ -489,18 +491,18 @@ cdef class Poller:
             self.close(c)
             return 0
         c.ending = True
-        self.core.on_peer_closed(c, False)
+        self.core.delivery.on_peer_closed(c, False)
         self.want(c, EPOLLOUT if waiting(c) else 0)
         self.ended(c)
         return 0
 
     cdef int flush_dirty(self) except -1:
-        cdef list dirty = self.core.dirty_connections
+        cdef list dirty = self.core.output.dirty_connections
         cdef Py_ssize_t i
         cdef Connection c
         if not dirty:
             return 0
-        self.core.dirty_connections = []
+        self.core.output.dirty_connections = []
         for i in range(PyList_GET_SIZE(dirty)):
             c = <Connection>PyList_GET_ITEM(dirty, i)
             c.dirty = False
@@ -525,7 +527,7 @@ cdef class Poller:
                 except Exception as error:
                     return self.fail(c, error)
             if size > 0:
-                self.core.took(c, size)
+                self.core.delivery.took(c, size)
             elif size == 0:
                 continue                # TLS itself has said something, or a part of a record has left
             elif errno == EAGAIN:
@@ -533,13 +535,13 @@ cdef class Poller:
                 return 0
             elif errno != EINTR:
                 if (errno == ECONNRESET or errno == EPIPE) and not c.blocked:
-                    self.core.on_peer_closed(c, True)
+                    self.core.delivery.on_peer_closed(c, True)
                     return self.want(c, 0)      # its input is still processed: EPOLLHUP is reported until `read` finds the end
                 self.close(c)
                 return 0
 
     cdef int wanted(self, Connection c) noexcept:
         """Its interest, with reading taken up again if it stopped only because of unread replies."""
-        if self.draining or c.ending or c.paused or c.unread.tail or unheard(self.core, c) or speaks(c):
+        if self.draining or c.ending or c.paused or c.unread.tail or unheard(self.core.output, c) or speaks(c):
             return c.interest
         return c.interest | EPOLLIN

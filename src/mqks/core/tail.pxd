@@ -3,6 +3,7 @@
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
+from mqks.core.account cimport Account
 from mqks.core.memory cimport Memory
 
 cdef enum:
@@ -29,7 +30,8 @@ cdef struct Batch:
 
 @cython.final
 cdef class Tail:
-    cdef Memory* memory         # borrowed from the core, which outlives the tail
+    cdef Account account
+    cdef Memory* memory         # of the account
     cdef Segment** segments     # ordered by start; [first, last) are in use
     cdef size_t first
     cdef size_t last
@@ -39,10 +41,11 @@ cdef class Tail:
     cdef char** spare           # memory of emptied segments, kept for the next ones, so that a steady flow maps no pages
     cdef int spares
     cdef size_t room            # bytes that fit where lines are written now; with a journal: into the open batch
-    cdef uint64_t end           # the position of the next line
-    cdef size_t held            # bytes of the lines in all segments
+    cdef readonly uint64_t end  # the position of the next line
+    cdef readonly size_t held   # bytes of the lines in all segments
     # With a journal only:
     cdef bint journaled
+    cdef public bint refusing   # the journal can take no more
     cdef size_t resident        # bytes of memory that segments have
     cdef size_t most_resident   # beyond which the oldest go; the disk has them
     cdef Segment* oldest        # of those in memory
@@ -50,19 +53,21 @@ cdef class Tail:
     cdef Batch* batches         # begun since the last `seal`; the last one may be open
     cdef size_t batch_count
     cdef size_t batch_capacity
-    cdef uint64_t written       # the position up to which the journal's files have it all
+    cdef readonly uint64_t written  # the position up to which the journal's files have it all
     cdef bint has_file
     cdef uint64_t file_start
     cdef size_t file_size       # beyond which the next batch goes to a new file
     cdef bytes first_line       # of a file, after the dtid
-    cdef uint32_t previous      # crc of the batch before
+    cdef readonly uint32_t previous # crc of the batch before
 
-    cdef void open(self, Memory* memory) noexcept
     cdef int make_room(self, size_t size) except -1
     cdef Segment* add(self, uint64_t start) except NULL
     cdef int allot(self, Segment* segment, size_t size) except -1
     cdef int rotate(self, size_t size) except -1
     cdef void skip(self, size_t size) noexcept
+    cdef int open_files(
+        self, uint64_t position, uint32_t previous, bytes first_line, size_t file_size, size_t most_resident
+    ) except -1
     cdef int begin_batch(self) except -1
     cdef int seal(self, bytes dtid, uint64_t synced) except -1
     cdef list unwritten(self)
@@ -94,9 +99,9 @@ cdef inline uint64_t commit(Tail tail, size_t size) noexcept:
     return position
 
 
-cdef inline void hold(Tail tail) noexcept:
-    """One holder more of the line just committed."""
-    tail.current.live += 1
+cdef inline void hold(Segment* segment) noexcept:
+    """One holder more of a line in it."""
+    segment.live += 1
 
 
 cdef inline Segment* find(Tail tail, uint64_t position) noexcept:

@@ -11,9 +11,12 @@ read back whole when one of its messages is wanted. Nothing else in the core kno
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport SIZE_MAX, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memchr, memcpy, memmove, memset
 
+from mqks.core cimport buffer
+from mqks.core.account cimport Account
 from mqks.core.crc cimport crc32
 from mqks.core.memory cimport Memory, give_back, resize, take
 
@@ -28,8 +31,12 @@ cdef enum:
 
 @cython.final
 cdef class Tail:
+    def __init__(self, Account account):
+        self.account = account
+        self.memory = &account.memory
+
     def __dealloc__(self):
-        cdef Memory uncounted = Memory(0)       # the core that counted may be gone already
+        cdef Memory uncounted = Memory(0)       # the account may be gone already
         cdef size_t i
         for i in range(self.first, self.last):
             give_back(&uncounted, self.segments[i].data, self.segments[i].capacity)
@@ -39,9 +46,6 @@ cdef class Tail:
         give_back(&uncounted, self.segments, self.capacity * sizeof(Segment*))
         give_back(&uncounted, self.spare, SPARES * sizeof(char*))
         give_back(&uncounted, self.batches, self.batch_capacity * sizeof(Batch))
-
-    cdef void open(self, Memory* memory) noexcept:
-        self.memory = memory
 
     # ── finding ──
 
@@ -204,6 +208,19 @@ cdef class Tail:
 
     # ── the journal ──
 
+    cdef int open_files(
+        self, uint64_t position, uint32_t previous, bytes first_line, size_t file_size, size_t most_resident
+    ) except -1:
+        """From now on the log has files, which begin at this position with a new one. What was replayed stays."""
+        self.journaled = True
+        self.end = self.written = position
+        self.has_file = False
+        self.previous = previous
+        self.first_line = first_line
+        self.file_size = file_size
+        self.most_resident = most_resident
+        return 0
+
     cdef int begin_batch(self) except -1:
         cdef size_t capacity
         if self.batch_count == self.batch_capacity:
@@ -281,3 +298,70 @@ cdef class Tail:
         self.held += size
         self.current = segment
         return 0
+
+    # ── for who looks ──
+
+    def line_near(self, uint64_t position):
+        """A position at or before this one where a line begins, if the log has it in memory."""
+        cdef size_t at
+        for at in range(self.first, self.last):
+            if position - self.segments[at].start < self.segments[at].size:
+                return self.segments[at].start
+        return position
+
+    def held_lines(self, uint64_t position):
+        """Lines in memory at this position or after it, as far as they follow each other: where they begin, and their text."""
+        cdef Segment* segment
+        cdef size_t offset
+        cdef size_t at
+        for at in range(self.first, self.last):
+            segment = self.segments[at]
+            if segment.data != NULL and segment.start + segment.size > position:
+                offset = position - segment.start if position > segment.start else 0
+                return segment.start + offset, segment.data[offset:segment.size]
+        return None
+
+    def line_at(self, uint64_t position, size_t most=SIZE_MAX):
+        """The line that begins here, at most so much of it, and its whole size without newline; if the log has it in memory."""
+        cdef Segment* segment
+        cdef char* line
+        cdef char* end
+        if self.first == self.last:
+            return None
+        segment = self.segments[self.index(position)]
+        if segment.data == NULL or position < segment.start or position - segment.start >= segment.size:
+            return None
+        line = segment.data + (position - segment.start)
+        end = <char*>memchr(line, 10, segment.data + segment.size - line)
+        if end == NULL or line[0] == 0 or (line != segment.data and (line - 1)[0] != 10):
+            return None
+        return line[:min(<size_t>(end - line), most)], end - line
+
+    def live_in(self, uint64_t start, uint64_t end):
+        """How many times messages in this part of the log are held."""
+        cdef size_t at
+        cdef size_t live = 0
+        if self.first == self.last:
+            return 0
+        for at in range(self.index(start), self.last):
+            if self.segments[at].start >= end:
+                break
+            if self.segments[at].start + self.segments[at].size > start:
+                live += self.segments[at].live
+        return live
+
+    def extents(self):
+        """The parts of the log that are held."""
+        cdef buffer.Buffer words = buffer.Buffer(NULL, 0, 0, 0)
+        cdef size_t at
+        cdef uint64_t three[3]
+        try:
+            for at in range(self.first, self.last):
+                if self.segments[at].live:
+                    three[0] = self.segments[at].start
+                    three[1] = self.segments[at].size
+                    three[2] = self.segments[at].live
+                    buffer.append(&words, self.memory, <char*>three, sizeof(three))
+            return words.data[:words.tail]
+        finally:
+            buffer.release(&words, self.memory)
