@@ -2,19 +2,26 @@
 
 import errno
 import os
+import resource
 import select
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mqks.core.disk import Disk as CoreDisk
+from mqks.core.disk import disk_of
 from mqks.core.worker import reserve
 from mqks.journal.disk import Disk, Done, RealDisk
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 MAKE = Callable[[], RealDisk]
 KEEPS_LOCK = """
@@ -231,12 +238,47 @@ def test_a_file_is_like_a_bytearray(
 
 
 @pytest.mark.parametrize("data", [b"0123456789", bytearray(b"0123456789"), memoryview(b"0123456789"), b""])
-def test_writes_go_on_until_all_is_written(disk: Disk, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    real = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda file, data, offset: real(file, data[:3], offset))
+def test_any_buffer_can_be_written(disk: Disk, data: bytes) -> None:
     file = disk.open("journal/a", create=True)
     disk.write(file, data, 5)
     assert disk.read(file, 100, 5) == bytes(data)
+
+
+def test_a_write_goes_on_until_the_system_refuses(disk: Disk) -> None:
+    """The system writes as much as a file may have, and refuses the rest when it is asked again."""
+    file = disk.open("journal/a", create=True)
+    _, most = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, most))
+    try:
+        with pytest.raises(OSError, match="large") as refused:
+            disk.write(file, b"0123456789", 5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert refused.value.errno == errno.EFBIG
+    assert str(refused.value.filename).endswith("/journal/a")
+    assert disk.read(file, 100, 5) == b"012"
+
+
+class Told:
+    """A disk in Python that notes what is written."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, bytes, int]] = []
+
+    def write(self, file: int, data: "Buffer", offset: int) -> None:
+        if offset < 0 or not memoryview(data).nbytes:
+            raise OSError(errno.EIO, "refused")
+        self.told.append((file, bytes(data), offset))
+
+
+def test_the_core_writes_to_a_disk_in_python_too(disk: Disk) -> None:
+    told = Told()
+    writer = disk_of(told)
+    writer.write(7, b"0123456789", 5)
+    assert told.told == [(7, b"0123456789", 5)]
+    with pytest.raises(OSError, match="refused"):
+        writer.write(7, b"", 5)
+    assert isinstance(disk, CoreDisk) and disk_of(disk) == disk, "the real one needs no Python"
 
 
 def test_reads_go_on_until_the_end(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

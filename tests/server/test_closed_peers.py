@@ -332,7 +332,8 @@ def test_a_turn_learns_of_closes_up_to_its_share_of_work() -> None:
     they get no more messages. Their input is blocked: the end of it would be read in the same turn."""
     turns = Turns()
     core, queue = turns.broker.core, turns.broker.make_queue(b"q2")
-    turns.poller = Poller(core, core.detach, core.detach, fail)  # the broker itself knows of no consumers here
+    # The broker itself knows of no consumers here.
+    turns.poller = Poller(core, core.detach, core.detach, fail, lambda: None)
     closed = [turns.pair() for _ in range(2 * CLOSES + 1)]
     for near, client in closed:
         for number in range(EFFORT // CLOSES // 2):

@@ -74,7 +74,7 @@ def test_who_is_slowed_down_goes_on_once_each_time() -> None:
         stage.now += 1
         stage.broker.tick()
         assert stage.broker.core.resumable() == [client]
-        stage.broker.core.resume(client)
+        stage.broker.core.parser.resume(client)
         assert client.blocked and client.unheard
 
 

@@ -62,7 +62,7 @@ def fail(_: Client, error: Exception) -> None:
 class Turns:
     def __init__(self, limits: Limits | None = None) -> None:
         self.broker = Broker(limits=limits)
-        self.poller = Poller(self.broker.core, self.broker.input_ended, self.broker.disconnect, fail)
+        self.poller = Poller(self.broker.core, self.broker.input_ended, self.broker.disconnect, fail, self.broker.pump)
         self.poller.patience = math.inf  # whatever a turn takes on this machine
         self.sockets = ExitStack()
 

@@ -37,6 +37,7 @@ class Link:
     """A connection as the oracle sees it."""
 
     client: Client
+    room: int = 0  # bytes that it takes before it reads again
     sent: int = 0
     scanned: int = 0
     fed: int = 0  # bytes
@@ -57,7 +58,7 @@ class Link:
 
     def taken(self) -> list[Request]:
         """Requests that the broker has taken since the last time: with full memory some wait."""
-        heard = self.fed - self.client.unheard
+        heard = self.client.received - self.client.unheard
         taken = [request for end, request in self.asked if end <= heard]
         del self.asked[: len(taken)]
         return taken

@@ -20,12 +20,14 @@ from tests.sim import bounds, salvaging
 from tests.sim.clients import QUEUES, TEMPORARY, SimClient
 from tests.sim.disk import FakeDisk, Killed
 from tests.sim.links import Link, Violation
+from tests.sim.network import Network
 from tests.sim.oracle import Memory, Oracle
 from tests.sim.plan import Plan, Warnings
 
 EPOCH = 1_700_000_000.0
 LOCAL = "127.0.0.1:%d"
 MOST_STARTS = 10
+MOST_ROOM = 10_000  # bytes that a client takes before it reads, or a little more
 MOST_ROUNDS = 5000  # to come to rest
 FOLDERS = ("journal", "progress", "index")
 
@@ -185,7 +187,10 @@ class Simulation:
         options |= {**self.plan.once, "limits": Limits(**self.plan.bounds._asdict())}
         if self.disk is not None:
             options |= {"disk": self.disk, "fsync": self.plan.fsync, **self.plan.limits}
-        return Broker(**options)
+        self.network = Network(self._reading, self._read, self._leaving)
+        broker = Broker(**options)
+        broker.transport.links = self.network
+        return broker
 
     def clock(self) -> float:
         return self.now
@@ -244,39 +249,58 @@ class Simulation:
         client.act()
 
     def feed(self) -> None:
-        talking = [client for client in self.clients if client.outgoing]
-        if not talking:
-            return
-        self._feed(self.rng.choice(talking))
+        """Some client sends something; the broker reads it in a turn."""
+        talking = [client for client in self.clients if client.outgoing and not self._is_sending(client)]
+        if talking:
+            self._feed(self.rng.choice(talking))
+
+    def _is_sending(self, client: SimClient) -> bool:
+        return client.link is not None and self.network.is_sending(client.link)
 
     def _feed(self, client: SimClient) -> None:
         pieces = client.next_pieces()
         data = b"".join(piece for piece, _ in pieces)
         link = self._link(client)
         self.say(f"feed {client.name.decode()} {data[:300]!r}")
-        self._look_at_journal()
         link.feed(pieces)
-        try:
-            self.broker.feed(link.client, data)
-        except Killed:
-            self.oracle.fed(link, [request for _, request in link.asked], died=True)
-            raise
-        self._heard()
-        self._look_at_lengths()
+        self.network.put(link, data)
 
     def turn(self) -> None:
         self.say("turn")
-        self.broker.turn()
+        try:
+            self.broker.turn()
+        except Killed:
+            link = self.network.reading
+            if link is not None:
+                self.oracle.fed(link, [request for _, request in link.asked], died=True)
+            raise
         self._heard()
+        self._look_at_lengths()
         self.oracle.turned(complete=self._is_complete())
 
+    # What happens in a turn.
+
+    def _reading(self, link: Link) -> None:
+        self._heard()
+        self.say(f"{link.client.peer} is read")
+        self._look_at_journal()
+
+    def _read(self) -> None:
+        self._heard()
+        self._look_at_lengths()
+
+    def _leaving(self, link: Link, size: int) -> None:
+        self._heard()
+        self.say(f"to {link.client.peer} {link.client.pending()[:size][:1000]!r}")
+        self.oracle.left(link, size)
+
     def read(self) -> None:
-        """Some client reads some of what it is told."""
-        links = [client.link for client in self.clients if client.link and client.link.client.pending_size]
+        """Some client reads some of what it is told, or makes room for more."""
+        links = [client.link for client in self.clients if client.link and client.link.room < MOST_ROOM]
         if links:
             link = self.rng.choice(links)
-            size = link.client.pending_size
-            self._sent(link, size if self.rng.random() < 0.6 else self.rng.randint(1, size))
+            size = link.client.pending_size or self.rng.choice((100, 1000, MOST_ROOM))
+            link.room += size if self.rng.random() < 0.6 else self.rng.randint(1, size)
 
     def complete(self) -> None:
         """Something in the background ends; the broker hears of it now or later."""
@@ -326,6 +350,7 @@ class Simulation:
     def _connect(self, client: SimClient) -> None:
         self.connections += 1
         client.connected(Link(self.broker.connect(LOCAL % self.connections)))
+        self.network.connect(self._link(client))
         self.say(f"connect {client.name.decode()}")
 
     def _disconnect(self, client: SimClient) -> None:
@@ -333,6 +358,7 @@ class Simulation:
             self.say(f"disconnect {client.name.decode()}")
             link = client.link
             self.oracle.disconnected(link)
+            self.network.disconnect(link)
             self.broker.disconnect(link.client)
             client.gone()
             self._heard()
@@ -340,12 +366,6 @@ class Simulation:
     def _link(self, client: SimClient) -> Link:
         assert client.link is not None
         return client.link
-
-    def _sent(self, link: Link, size: int) -> None:
-        self.say(f"read {link.client.pending()[:size][:1000]!r}")
-        self.oracle.left(link, size)
-        self.broker.sent(link.client, size)
-        self._heard()
 
     def _tick(self, seconds: float) -> None:
         self.now += seconds
@@ -462,6 +482,7 @@ class Simulation:
     def feed_all(self, client: SimClient) -> None:
         while client.outgoing:
             self._feed(client)
+            self.turn()
 
     def _rest(self) -> None:
         """Everybody reads, the disk works, time passes, until nothing happens any more."""
@@ -472,9 +493,9 @@ class Simulation:
                 moved = True
             self.poll()
             for client in self.clients:
-                if client.link is not None and client.link.client.pending_size:
-                    self._sent(client.link, client.link.client.pending_size)
-                    moved = True
+                if client.link is not None:
+                    moved = moved or client.link.client.pending_size > 0 or self._is_sending(client)
+                    client.link.room = max(client.link.room, 1 << 30)
             self.turn()
             self._tick(0.2)
             quiet = 0 if moved or self._is_failing() else quiet + 1  # a full disk is looked at again after a while

@@ -26,6 +26,7 @@ from mqks.broker.queue import Queue
 from mqks.core.hub import Core
 from mqks.core.parts import Connection
 from mqks.core.parts import Queue as CoreQueue
+from mqks.core.turn import LocalTransport, Turn
 from mqks.dtid import Dtids
 from mqks.journal.disk import Disk
 from mqks.journal.journal import Options
@@ -76,6 +77,8 @@ class Broker(Durable):
             dedup_part_bits,
         )
         super().__init__(core, clock, wall, Dtids(wall, rng), disk, Options(**options), dedup, limits or Limits())
+        self.transport = LocalTransport(core)
+        self._turn = Turn(core, self.pump)
         self.histories = Histories(self)
         self.entrance = Entrance(self, insecure=insecure)
 
@@ -103,13 +106,8 @@ class Broker(Durable):
         self.core.feed(client, data)
 
     def turn(self) -> None:
-        """The end of a turn: what was fed is answered, now messages go out."""
-        for client in self.core.resumable():
-            self.core.resume(client)
-        self.core.write_out()
-        self.core.deliver()
-        self.core.write_out()
-        self.pump()
+        """A turn with clients in this process (see `transport`); what was fed before it counts as read."""
+        self._turn.run(self.transport)
 
     def pump(self) -> None:
         """Those who read history and have taken what they were sent get more; what is done in slices goes on."""

@@ -18,7 +18,7 @@ cdef class QueueLimits:
     cdef Tail log
     cdef LineSizes sizes
     cdef Acks acks
-    cdef object policy                  # is told of queues that are too long: see hub.pyi
+    cdef object policy                  # is told of queues that are too long: see callbacks.py
     cdef object files                   # parts of long queues on disk: likewise
     cdef size_t limited                 # how many queues have a limit of their length
     cdef readonly uint64_t dropped

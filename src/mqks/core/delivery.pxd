@@ -28,7 +28,7 @@ cdef class Delivery:
     cdef Acks acks
     cdef Persistence persistence
     cdef DeferredInput deferred
-    cdef object renderer                # makes the text that is not the line's own: see hub.pyi
+    cdef object renderer                # makes the text that is not the line's own: see callbacks.py
     cdef object files                   # the journal's: likewise
     cdef uint64_t seed                  # of the hashes of message ids
     cdef readonly uint64_t delivered

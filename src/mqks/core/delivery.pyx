@@ -61,15 +61,6 @@ cdef class Delivery:
         self.unserved = {}
         self.roomy = []
 
-    def deliver(self):
-        """The end of a turn: give what is ready to consumers with room. False if there was nothing to do."""
-        self.begin_turn()
-        if not self.begin_round():
-            return False
-        while self.work.effort < self.quota and self.serve_next() is not None:
-            pass
-        return True
-
     cdef void begin_turn(self) noexcept:
         self.quota = self.work.effort + QUOTA
 

@@ -19,7 +19,7 @@ sockets moves them. Each part is in a file of its own, owns its state, and knows
     Delivery (delivery.pyx)         messages from queues to consumers
     Snapshots (snapshots.pyx)       queues for a checkpoint, and after a start
     Parser (parsing.pyx)            lines in
-What they ask of Python is in hub.pyi: `Handler` is all of it.
+What they ask of Python is in callbacks.py: `Handler` is all of it.
 """
 
 cimport cython
@@ -259,9 +259,6 @@ cdef class Core:
     def delivered(self):
         return self.delivery.delivered
 
-    def deliver(self):
-        return self.delivery.deliver()
-
     def peek(self, q, limit):
         return self.delivery.peek(q, limit)
 
@@ -351,9 +348,6 @@ cdef class Core:
 
     def feed(self, c, data):
         return self.parser.feed(c, data)
-
-    def resume(self, c):
-        return self.parser.resume(c)
 
     def block(self, c):
         return self.parser.block(c)

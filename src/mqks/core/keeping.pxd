@@ -16,7 +16,7 @@ cdef class Persistence:
     cdef Ready ready
     cdef Progress progress
     cdef Confirmations confirmations
-    cdef object clock                   # tells the time as batches have it: see hub.pyi
+    cdef object clock                   # tells the time as batches have it: see callbacks.py
     cdef object journal                 # writes what is given to it; None: there is none
     cdef public bint heeded             # it will look at what was written, also if it is not told again
     cdef public uint64_t synced         # the position up to which the journal is safely on disk

@@ -1,6 +1,6 @@
 """The journal as it is written: lines as batches, then what became of them as progress.
 
-Here it is only gathered; whoever has the files writes it (see `Journal` in hub.pyi). What the disk did not take comes again, and until it
+Here it is only gathered; whoever has the files writes it (see `Journal` in callbacks.py). What the disk did not take comes again, and until it
 is written nothing is delivered.
 """
 

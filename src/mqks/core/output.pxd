@@ -18,7 +18,7 @@ cdef class Output:
     cdef Account account
     cdef Memory* memory                 # of the account
     cdef Work work
-    cdef object updates                 # makes the lines that tell consumers about their queues: see hub.pyi
+    cdef object updates                 # makes the lines that tell consumers about their queues: see callbacks.py
     cdef readonly size_t max_line
     cdef readonly size_t high_water
     cdef dict owed                      # connections with consumers whose --update found no memory, as keys

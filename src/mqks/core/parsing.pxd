@@ -31,12 +31,14 @@ cdef class Parser:
     cdef QueueLimits limits
     cdef Router router
     cdef DeferredInput deferred
-    cdef object handler                 # of all other lines: see hub.pyi
+    cdef object handler                 # of all other lines: see callbacks.py
     cdef readonly uint64_t requests     # lines that went to the handler
     cdef readonly uint64_t bytes_in     # taken from all clients, also from those that are gone
     cdef uint64_t until                 # so many requests,
     cdef uint64_t exhausted             # or so much effort, and it is another connection's turn
 
+    cdef void begin_share(self) noexcept
+    cdef void end_share(self) noexcept
     cpdef int resume(self, Connection c) except -1
     cdef int detach(self, Connection c) except -1
     cdef int take_bytes(self, Connection c, char* p, size_t size) except -1

@@ -33,6 +33,8 @@ cdef enum Flaw:
     NO_MEMORY = 3
 
 cdef enum:
+    SHARE = 64                  # requests of one connection before the others have their turn,
+    EFFORT = 131072             # or messages to queues, some 15 ms: with less, each send to many consumers would be a small one
     SHORT = 4096                # so much of an unfinished line is kept even when memory is full, or for a stranger
 
 
@@ -55,13 +57,22 @@ cdef class Parser:
         self.router = router
         self.deferred = deferred
         self.handler = handler
-        self.until = self.exhausted = UINT64_MAX
+        self.end_share()
 
     def feed(self, Connection c, bytes data):
+        """Take these bytes, however much work that is."""
         try:
             self.take_bytes(c, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         finally:
-            self.until = self.exhausted = UINT64_MAX
+            self.end_share()
+
+    cdef void begin_share(self) noexcept:
+        """The lines of one connection come now, until it is another connection's turn."""
+        self.until = self.requests + SHARE
+        self.exhausted = self.work.effort + EFFORT
+
+    cdef void end_share(self) noexcept:
+        self.until = self.exhausted = UINT64_MAX
 
     def block(self, Connection c):
         """Hear nothing of it after this line, until there has been an `unblock` for each `block`."""
@@ -98,7 +109,7 @@ cdef class Parser:
                 self.deferred.hold_back(c)
         finally:
             buffer.release(&unread, self.memory)
-            self.until = self.exhausted = UINT64_MAX
+            self.end_share()
         return 0
 
     cdef int detach(self, Connection c) except -1:

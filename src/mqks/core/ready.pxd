@@ -13,7 +13,7 @@ from mqks.core.parts cimport Consumer, Queue, become_candidate
 cdef class Ready:
     cdef Account account
     cdef Memory* memory                 # of the account
-    cdef object files                   # parts of long queues on disk: see hub.pyi
+    cdef object files                   # parts of long queues on disk: see callbacks.py
     cdef list dirty_queues              # those from which a delivery may be possible
     cdef size_t spill_after             # with so many ready in a queue, its full chunks go to disk; 0: never
 

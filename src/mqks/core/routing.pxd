@@ -20,7 +20,7 @@ cdef class Router:
     cdef Seen seen                      # ids of --once
     cdef Ready ready
     cdef QueueLimits limits
-    cdef object patterns                # look into the data of messages: see hub.pyi
+    cdef object patterns                # look into the data of messages: see callbacks.py
     cdef readonly uint64_t published
 
     cdef uint64_t store(self, bytes line, bytes id, bytes scope) except? 1

@@ -12,7 +12,7 @@ from mqks.core.tail cimport Tail
 cdef class LineSizes:
     cdef Work work
     cdef Tail log
-    cdef object files                   # the journal's: see hub.pyi
+    cdef object files                   # the journal's: see callbacks.py
     cdef uint64_t read_back             # bytes of the log, while all waited
 
     cdef void came(self, Queue q) noexcept

@@ -23,7 +23,7 @@ cdef class Snapshots:
     cdef Seen seen
     cdef Ready ready
     cdef Router router
-    cdef object files                   # the journal's: see hub.pyi
+    cdef object files                   # the journal's: see callbacks.py
 
     cdef int add_snapshot(self, Queue q, Buffer* words) except -1
     cdef int replay_line(self, uint64_t position, char* line, char* end, double time) except -1

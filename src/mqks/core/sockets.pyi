@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from mqks.core.hub import Core
 from mqks.core.parts import Connection
+from mqks.core.turn import Transport
 
 def give_memory_back() -> None: ...
 
@@ -21,14 +22,14 @@ class Seal(Protocol):
     def take(self) -> bytes: ...
     def end(self) -> bytes: ...
 
-class Poller:
-    patience: float
+class Poller(Transport):
     def __init__(
         self,
         core: Core,
         ended: Callable[[Any], None],
         closed: Callable[[Any], None],
         failed: Callable[[Any, Exception], bytes | None],
+        pump: Callable[[], None],
     ) -> None: ...
     @property
     def has_paused(self) -> bool: ...

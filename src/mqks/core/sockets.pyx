@@ -1,7 +1,6 @@
 """Bytes between TCP sockets and the core: one epoll, so that a turn is what it says.
 
-A turn reads every socket that is ready, delivers, and sends. `wait` takes turns until something happens that is not ours: then
-the event loop above, whose own descriptors stand in the same epoll, gets its turn. So messages pass without a step through the
+`wait` takes turns (turn.pyx) until something happens that is not ours: then the event loop above, whose own descriptors stand in the same epoll, gets its turn. So messages pass without a step through the
 loop, and the loop misses nothing. Only here are sockets read, written, paused and closed.
 
 Where a connection has TLS, its bytes are opened before the core has them, and sealed as they leave (sealing.pyx).
@@ -15,20 +14,17 @@ chunk now and then, so that nobody hangs: beyond the limit its publishes get err
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
 from libc.errno cimport EAGAIN, ECONNRESET, EINTR, EPIPE, errno
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t, uintptr_t
 from libc.math cimport ceil
 from libc.stdlib cimport free, malloc
 
-from mqks.core.account cimport Account, Work
-from mqks.core.deferred cimport DeferredInput
-from mqks.core.delivery cimport Delivery, has_more_to_deliver
 from mqks.core.hub cimport Core
-from mqks.core.keeping cimport Persistence, write_out
-from mqks.core.output cimport Output, unheard
-from mqks.core.parts cimport Connection, Consumer, Queue, last_served, waiting
+from mqks.core.output cimport unheard
+from mqks.core.parts cimport Connection, Consumer, waiting
 from mqks.core.sealing cimport Sealed, has_ended, has_more, speaks
+from mqks.core.turn cimport Transport, Turn
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data_t:
@@ -75,13 +71,10 @@ cdef enum:
     FOREIGN = 1                 # marks the descriptors of the loop above; connections are pointers, which are even
     CHUNK = 128 * 1024          # read at a time
     LITTLE = 4096               # read of a stranger at a time, or above the ceiling of memory: so little can wait
-    SHARE = 64                  # requests of one connection before the others have their turn,
-    EFFORT = 131072             # or messages to queues, some 15 ms: with less, each send to many consumers would be a small one
+    CLOSES_EFFORT = 131072      # of looking up closes by peers, in one turn
     MOST_UNREAD = 64            # chunks of input thrown away when the broker stops
-    MUCH = 64 * 1024            # is sent before the others get theirs
     EVENTS = 256                # sockets read in one turn
     CLOSES = 8                  # closes by peers that are looked up at a time: each may have --max-consumers consumers
-    ROUNDS = 8                  # of deliver and send in one turn, while sockets take all and queues have more
 
 
 cdef double monotonic() noexcept nogil:
@@ -106,15 +99,8 @@ cdef bint has_got_something(Core core, Connection c) except -1:
     return False
 
 
-cdef bint has_memory_again(Core core) noexcept:
-    """Can those go on in a round that lacked memory in the last one? What was sent after it may have freed some. The next round goes
-    on with all of them, and only lack of memory makes them wait again: so this does not spin."""
-    return ((core.account.squeezed and core.account.memory.used < core.account.max_memory)
-            or (not core.persistence.stalled and core.account.memory.used < core.account.ceiling and len(core.delivery.unserved) > 0))
-
-
 @cython.final
-cdef class Poller:
+cdef class Poller(Transport):
     cdef int epoll
     cdef int closes                 # an epoll that reports connections whose peer has closed
     cdef Core core
@@ -128,10 +114,15 @@ cdef class Poller:
     cdef uint64_t closings
     cdef list half_closed           # closed for sending in this turn, with consumers that got nothing yet: they are served once
     cdef readonly bint draining
-    cdef public double patience     # seconds for which those are heard in a turn who have waited, and again for which others are read
+    cdef Turn turn
+    cdef int ready                  # of events
+    cdef list foreign               # events that are not ours, of this turn
+    cdef uint64_t closings_before   # this turn
+    cdef double deadline            # of this `wait`; below 0: there is none
 
-    def __cinit__(self, Core core, ended, closed, failed):
+    def __cinit__(self, Core core, ended, closed, failed, pump):
         self.core = core
+        self.turn = Turn(core, pump)
         self.ended = ended
         self.closed = closed
         self.failed = failed
@@ -260,111 +251,84 @@ cdef class Poller:
     def wait(self, double seconds):
         """Take turns for so long (for ever if negative), or until the loop above has something to do: events of its own
         descriptors, which are answered, or what a request handled in Python may have scheduled."""
-        cdef double end = monotonic() + seconds if seconds > 0 else 0
         cdef double left = seconds
-        cdef uint64_t calls = self.core.parser.requests + self.closings + self.core.delivery.rooms
         cdef int milliseconds
-        cdef int count
-        cdef list foreign
+        self.deadline = seconds if seconds < 0 else monotonic() + seconds
         while True:
             milliseconds = -1 if left < 0 else <int>min(ceil(left * 1000), 1e9)
-            if ((has_more_to_deliver(self.core.delivery) and not self.core.persistence.stalled) or self.core.output.dirty_connections or self.core.deferred.can_resume
-                    or (self.core.log.end != self.core.log.written and self.core.log.journaled and not self.core.log.refusing)
-                    or has_memory_again(self.core)):
+            if self.turn.has_more():
                 milliseconds = 0
             with nogil:
-                count = epoll_wait(self.epoll, self.events, EVENTS, milliseconds)
-            foreign = self.turn(max(count, 0))
-            if foreign or self.core.parser.requests + self.closings + self.core.delivery.rooms != calls or seconds == 0:
-                return foreign
+                self.ready = epoll_wait(self.epoll, self.events, EVENTS, milliseconds)
+            if self.turn.take(self):
+                return self.foreign
             if seconds > 0:
-                left = end - monotonic()
-                if left <= 0:
-                    return foreign
+                left = max(self.deadline - monotonic(), 0.0)
 
-    cdef list turn(self, int count):
-        """Read, deliver, send; answers the events that are not ours."""
-        cdef list foreign = []
+    # ── the parts of a turn ──
+
+    cdef double now(self) noexcept:
+        return monotonic()
+
+    cdef int begin(self) except -1:
+        self.foreign = []
+        self.closings_before = self.closings
+        return self.end_half_closed(None)
+
+    cdef int resume_input(self, Connection c) except -1:
+        cdef bint had_bytes = c.unread.tail != 0
+        self.hear(c, 0)
+        if c.fd < 0:
+            return 0
+        if has_ended(c) and not c.ending:
+            return self.end_when_heard(c)
+        self.want(c, self.wanted(c))
+        if not had_bytes and c.interest & EPOLLIN:
+            self.read_from(c, False, False)
+        return 0
+
+    cdef int read(self) except -1:
+        cdef double end = monotonic() + self.patience
+        cdef bint late = False
         cdef uint32_t events
         cdef uint64_t what
         cdef int i
         cdef Connection c
-        cdef bint late = False
-        cdef double end
-        self.end_half_closed(None)
-        if self.core.deferred.can_resume:
-            self.hear_those_who_waited()
-        end = monotonic() + self.patience
-        for i in range(count):
+        for i in range(self.ready):
             what = self.events[i].data.u64
             events = self.events[i].events
             if what & FOREIGN:
                 if <int>(what >> 1) == self.closes:
-                    self.take_closes(self.core.work.effort + EFFORT)
+                    self.take_closes(self.core.work.effort + CLOSES_EFFORT)
                 else:
-                    foreign.append((<int>(what >> 1), events))
+                    self.foreign.append((<int>(what >> 1), events))
                 continue
             c = <Connection><void*><uintptr_t>what
             if events & (EPOLLIN | EPOLLERR | EPOLLHUP) and c.fd >= 0:
-                self.read(c, events & (EPOLLERR | EPOLLHUP) != 0, late)
+                self.read_from(c, events & (EPOLLERR | EPOLLHUP) != 0, late)
                 late = late or monotonic() >= end
-        write_out(self.core.persistence)            # before anything is sent: what a client sees, a crash does not undo
-        for i in range(count):
+        return 0
+
+    cdef int write(self) except -1:
+        cdef uint64_t what
+        cdef int i
+        cdef Connection c
+        for i in range(self.ready):
             what = self.events[i].data.u64
             if self.events[i].events & EPOLLOUT and not what & FOREIGN:
                 c = <Connection><void*><uintptr_t>what
                 if c.fd >= 0:
                     self.flush(c)
-        self.core.delivery.begin_turn()
-        for i in range(ROUNDS):
-            self.deliver()
-            self.flush_dirty()
-            if not self.core.ready.dirty_queues or self.core.work.effort >= self.core.delivery.quota:
-                break
-        write_out(self.core.persistence)            # what became of the messages that were sent
+        return 0
+
+    cdef bint can_send(self, Connection c) noexcept:
+        return c.fd >= 0 and not c.interest & EPOLLOUT
+
+    cdef bint end(self) except -1:
         if self.departed:
             self.departed = []
-        return foreign
-
-    cdef int hear_those_who_waited(self) except -1:
-        """Whoever is not reached in time is the first in the next turn."""
-        cdef double end = monotonic() + self.patience
-        cdef list waited = self.core.deferred.resumable()
-        cdef bint had_bytes
-        cdef Py_ssize_t i
-        cdef Connection c
-        for i in range(PyList_GET_SIZE(waited)):
-            if i and monotonic() >= end:
-                return self.core.deferred.postpone(waited[i:])
-            c = <Connection>PyList_GET_ITEM(waited, i)
-            had_bytes = c.unread.tail != 0
-            self.hear(c, 0)
-            if c.fd < 0:
-                continue
-            if has_ended(c) and not c.ending:
-                self.end_when_heard(c)
-                continue
-            self.want(c, self.wanted(c))
-            if not had_bytes and c.interest & EPOLLIN:
-                self.read(c, False, False)
-        return 0
-
-    cdef int deliver(self) except -1:
-        """A round in which a connection that got much from one queue is sent it at once: while it is in the cache, and so
-        that the next one can have its buffer."""
-        cdef Queue q
-        cdef Connection c
-        if not self.core.delivery.begin_round():
-            return 0
-        while self.core.work.effort < self.core.delivery.quota:
-            q = self.core.delivery.serve_next()
-            if q is None:
-                return 0
-            if q.consumers.count == 1 and last_served(q.consumers) is not None:
-                c = last_served(q.consumers).connection
-                if waiting(c) >= MUCH and not c.interest & EPOLLOUT:
-                    self.flush(c)
-        return 0
+        return (PyList_GET_SIZE(self.foreign) > 0 or self.closings != self.closings_before
+                or (self.deadline >= 0 and monotonic() >= self.deadline))
 
     def drain(self, list connections):
         """Read nothing more; go on sending what is buffered."""
@@ -399,7 +363,7 @@ cdef class Poller:
             raise OSError(errno, "epoll_ctl failed")
         return 0
 
-    cdef int read(self, Connection c, bint hung_up, bint late) except -1:
+    cdef int read_from(self, Connection c, bint hung_up, bint late) except -1:
         """Take a chunk of what has come, or, when it is late, in the turn after this one."""
         cdef ssize_t size
         if not hung_up:
@@ -432,8 +396,7 @@ cdef class Poller:
 
     cdef int hear(self, Connection c, size_t size) except -1:
         """Bytes that have just come, or those that waited."""
-        self.core.parser.until = self.core.parser.requests + SHARE
-        self.core.parser.exhausted = self.core.work.effort + EFFORT
+        self.core.parser.begin_share()
         try:
             if not size:
                 self.core.parser.resume(c)
@@ -443,7 +406,7 @@ cdef class Poller:
                 self.open(c, <Sealed>c.tls, size)
         except Exception as error:      # the rest of its bytes is lost: the client must not believe otherwise
             self.fail(c, error)
-        self.core.parser.until = self.core.parser.exhausted = UINT64_MAX
+        self.core.parser.end_share()
         return 0
 
     cdef int fail(self, Connection c, error) except -1:
@@ -471,9 +434,8 @@ cdef class Poller:
             if sealed.ended:
                 return self.end_when_heard(c)
         sealed.listen()
-        if sealed.has_more(c) and not c.dirty:          # it is sent in this turn, after what the journal must have first
-            c.dirty = True
-            self.core.output.dirty_connections.append(c)
+        if sealed.has_more(c):          # it is sent in this turn, after what the journal must have first
+            self.core.output.mark_dirty(c)
         return 0
 
     cdef int end_when_heard(self, Connection c) except -1:
@@ -494,20 +456,6 @@ cdef class Poller:
         self.core.delivery.on_peer_closed(c, False)
         self.want(c, EPOLLOUT if waiting(c) else 0)
         self.ended(c)
-        return 0
-
-    cdef int flush_dirty(self) except -1:
-        cdef list dirty = self.core.output.dirty_connections
-        cdef Py_ssize_t i
-        cdef Connection c
-        if not dirty:
-            return 0
-        self.core.output.dirty_connections = []
-        for i in range(PyList_GET_SIZE(dirty)):
-            c = <Connection>PyList_GET_ITEM(dirty, i)
-            c.dirty = False
-            if c.fd >= 0 and not c.interest & EPOLLOUT:
-                self.flush(c)
         return 0
 
     cdef int flush(self, Connection c) except -1:
@@ -536,7 +484,7 @@ cdef class Poller:
             elif errno != EINTR:
                 if (errno == ECONNRESET or errno == EPIPE) and not c.blocked:
                     self.core.delivery.on_peer_closed(c, True)
-                    return self.want(c, 0)      # its input is still processed: EPOLLHUP is reported until `read` finds the end
+                    return self.want(c, 0)      # its input is still processed: EPOLLHUP is reported until `read_from` finds the end
                 self.close(c)
                 return 0
 

@@ -1,5 +1,7 @@
 """The seam between the journal and the disk: all that the journal does with files, it does through `Disk`.
 
+What is written in every turn goes to the same disk as the core sees it, which needs no Python: mqks/core/disk.pyx.
+
 `RealDisk` is the file system; a simulator can put one here that tears, drops, fails and fills up. Nothing else that
 writes the journal may touch a file. Names are relative to the folder that holds all data; an open file is a number
 (an fd). Errors are the system's OSErrors, with the file's name where it is known.
@@ -15,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from mqks.core.disk import FileDisk
 from mqks.core.worker import Worker, reserve
 
 if TYPE_CHECKING:
@@ -94,11 +97,12 @@ class Disk(Protocol):
         """End the threads, close what is open, give the lock back."""
 
 
-class RealDisk:
+class RealDisk(FileDisk):
+    """The file system. `write` is FileDisk's, in C."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._made = set[str]()  # folders known to be there for good
-        self._names: dict[int, str] = {}  # of the open files
         self._commits = Worker()
         self._others = Worker(self._commits.fileno())
 
@@ -127,7 +131,7 @@ class RealDisk:
         return self._open(self._folder / folder, os.O_RDONLY | os.O_DIRECTORY)
 
     def close(self, file: int) -> None:
-        self._names.pop(file, None)
+        self.names.pop(file, None)
         os.close(file)
 
     def size(self, file: int) -> int:
@@ -144,18 +148,6 @@ class RealDisk:
             return _read(file, size, offset)
         finally:
             os.close(file)
-
-    def write(self, file: int, data: Buffer, offset: int) -> None:
-        try:  # not `with`, which takes longer than the rest: this is done in each turn
-            written = os.pwrite(file, data, offset)
-            view = memoryview(data).cast("B")[written:]
-            while view:
-                offset += written
-                written = os.pwrite(file, view, offset)
-                view = view[written:]
-        except OSError as error:
-            error.filename = self._names.get(file)
-            raise
 
     def reserve(self, file: int, offset: int, size: int) -> None:
         with self._naming(file):
@@ -199,12 +191,12 @@ class RealDisk:
     def stop(self) -> None:
         self._commits.stop()
         self._others.stop()
-        for file in list(self._names):
+        for file in list(self.names):
             self.close(file)
 
     def _open(self, path: Path, flags: int) -> int:
         file = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
-        self._names[file] = str(path)
+        self.names[file] = str(path)
         return file
 
     def _make(self, folder: str) -> None:
@@ -219,7 +211,7 @@ class RealDisk:
         try:
             yield
         except OSError as error:
-            error.filename = self._names.get(file)
+            error.filename = self.names.get(file)
             raise
 
     def _error(self, number: int) -> OSError:

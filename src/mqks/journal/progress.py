@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mqks.core.crc import crc32
+from mqks.core.disk import disk_of
 from mqks.journal.disk import Disk, Reserve, sync_folder
 from mqks.journal.errors import JournalError
 from mqks.journal.format import time_of
@@ -234,6 +235,7 @@ class Log:
 
     def __init__(self, disk: Disk, number: int, head: bytes = b"") -> None:
         self._disk = disk
+        self._writer = disk_of(disk)
         self.number = number
         self.file = disk.open(_log(number), create=True)
         self.size = self._begin = len(head)
@@ -250,7 +252,7 @@ class Log:
     def write(self, words: bytes | bytearray, journal_end: int, journal_synced: int) -> None:
         sizes = len(words), self.synced, journal_end, journal_synced
         crc = crc32(words, crc32(SIZES.pack(*sizes)))
-        self._disk.write(self.file, RECORD.pack(MAGIC, crc, *sizes) + words, self.size)
+        self._writer.write(self.file, RECORD.pack(MAGIC, crc, *sizes) + words, self.size)
         self.size += RECORD.size + len(words)
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain, count
 
+from mqks.core.disk import disk_of
 from mqks.core.hub import Core
 from mqks.journal import ranges
 from mqks.journal.disk import Disk, Reserve, sync_folder
@@ -39,6 +40,7 @@ Piece = tuple[int, memoryview, bool]  # position, bytes, do they begin a file
 class Segments:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self._writer = disk_of(disk)
         found = ((position_of(name), size) for name, size in disk.files(FOLDER).items())
         self.sizes = {start: size for start, size in found if start is not None}
         self._folder = disk.open_folder(FOLDER)
@@ -152,7 +154,7 @@ class Segments:
                 self._begin(position)
             start = self._starts[-1]
             offset = position - start
-            self._disk.write(self.file(start), data, offset)
+            self._writer.write(self.file(start), data, offset)
             self.sizes[start] = offset + len(data)
             self._unsynced[start] = None
 

@@ -50,7 +50,9 @@ class TcpServer:
         self._tls = tls
         self._broken: Callable[[], None] | None = None
         # What the poller calls does not lead back here: no circle keeps the epoll open when the server is gone.
-        self._poller = Poller(broker.core, broker.input_ended, partial(_closed, broker), partial(_failed, broker))
+        self._poller = Poller(
+            broker.core, broker.input_ended, partial(_closed, broker), partial(_failed, broker), broker.pump
+        )
         self._listeners: list[socket.socket] = []
         self._armed: asyncio.TimerHandle | None = None
         self._looks = 0
@@ -58,7 +60,7 @@ class TcpServer:
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """The event loop that this server runs on."""
-        return asyncio.SelectorEventLoop(TurnSelector(self._poller, self._after_turns))
+        return asyncio.SelectorEventLoop(TurnSelector(self._poller, self._keep_time))
 
     def listen(
         self, host: str, port: int, broken: Callable[[], None], given: Sequence[socket.socket] = ()
@@ -204,11 +206,6 @@ class TcpServer:
             connection.send(b"- error " + error_id + b"\n")
             connection.shutdown(socket.SHUT_WR)
             connection.recv(1 << 16)  # closing with bytes unread would reset, and the error might not arrive
-
-    def _after_turns(self) -> None:
-        """Go on with histories, once: what is left of them is for the turns that come."""
-        self._broker.pump()
-        self._keep_time()
 
     def _poll_disk(self) -> None:
         self._broker.poll_disk()
