@@ -1,7 +1,7 @@
 """The broker's state on disk: queues are written down when they change, and made again at a start.
 
 What a queue is (its events, its pattern, when it goes) is a line of the journal; what is in it comes from the journal's
-messages and from progress (core/keeping.pyx). Without a disk, all that would keep something does nothing.
+messages and from progress (core/snapshots.pyx). Without a disk, all that would keep something does nothing.
 """
 
 from __future__ import annotations

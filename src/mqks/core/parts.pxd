@@ -31,7 +31,7 @@ cdef class Connection:
     cdef Buffer partial                 # the beginning of a line whose end has not come yet
     cdef bint skipping                  # a line that is too long goes on
     cdef Buffer unread                  # bytes that wait: until it has read its replies, or is unblocked, or has its turn
-    cdef bint waits                     # stands in Core.held_back
+    cdef bint waits                     # stands in DeferredInput.connections
     cdef Buffer out
     cdef size_t replies                 # bytes of `out` that are no deliveries, or more: those that have left may count as well
     cdef bint large                     # its last out-buffer was a large one, so begin with a large one
@@ -109,10 +109,10 @@ cdef class Queue:
     cdef int suspended                  # reasons why it is not served for now
     cdef uint64_t sequence
     cdef uint64_t stamp                 # position of the last message put here: a message comes once
-    cdef bint dirty                     # stands in Router.dirty_queues
+    cdef bint dirty                     # stands in Ready.dirty_queues
     cdef bint waits                     # for a message to be read from disk
     cdef bint limited                   # has limits, which are at the end: most queues have none, and none is looked at
-    cdef bint progressed                # stands in Router.progressed
+    cdef bint progressed                # stands in Progress.queues
     cdef Buffer progress                # what the journal has to know: items settled, or retried
     cdef public uint64_t birth          # position of the line that made it: no other queue has the same, whatever its name
     cdef readonly bint gone

@@ -1,7 +1,7 @@
 """What messages pass through: connections, consumers and queues, as the core sees them.
 
-They hold state and free what they own; what happens to them is decided in the layers above (output, routing, settling, delivery,
-hub), which alone change them. The broker's own classes for clients and queues are made from these.
+They hold state and free what they own; what happens to them is decided in the parts of the core (hub.pyx),
+which alone change them. The broker's own classes for clients and queues are made from these.
 """
 
 cimport cython

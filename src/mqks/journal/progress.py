@@ -3,7 +3,8 @@
 `{n}.checkpoint` is the state of every queue at one position of the journal; `{n}.log` has what happened since, one
 record for each write. A start needs the newest checkpoint, the logs from its number on, and the journal from its
 position on. A new checkpoint begins a new log; when it is safely on disk, all older ones go. The words in records and
-snapshots are the core's (core/keeping.pyx). Both formats are the broker's own and may change with its version.
+snapshots are the core's (core/progress.pyx, snapshots.pyx). Both formats are the broker's own and may change with its
+version.
 
 Each shows that the other is missing. A checkpoint is renamed to its name when the log of its number, with its head, is
 on disk: a checkpoint without its log is damage. The head names the checkpoint before, which is removed only when a
