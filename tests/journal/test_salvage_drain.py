@@ -240,6 +240,27 @@ def test_a_damaged_file(story: Story, tmp_path: Path, way: Way, said: Warnings) 
                 check(life, tmp_path, story, lost)
 
 
+def test_the_last_segment_ends_between_two_batches(story: Story, tmp_path: Path) -> None:
+    """Only progress knows that more was on disk. `verify` finds what the start refuses, and the command gives it up."""
+    name = segments(story.files)[-1]
+    found = batches(name, story.files[name])
+    refusals = 0
+    for number, batch in enumerate(found):
+        files = story.files | {name: story.files[name][: batch.offset]}
+        fold(files, tmp_path)
+        report = verify(tmp_path)
+        try:
+            Life(files)
+        except JournalError as refused:
+            refusals += 1
+            assert "put the missing files back, or start with --salvage" in str(refused)
+            assert any("missing after its end" in problem.text for problem in report.problems)
+            check(by_command(files, tmp_path), tmp_path, story, ids_of(found[number:]))
+        else:
+            assert report.good
+    assert (refusals > 0) == (not story.acked), "with --fsync=never nothing is known to be on disk"
+
+
 def test_a_refused_start_changes_nothing_and_a_salvage_keeps_what_only_progress_knows_to_be_synced() -> None:
     """No batch after the damaged one says that it was on disk: both were written before the sync of the first ended."""
     on_disk = OnDisk()

@@ -207,7 +207,8 @@ def info_text(found: Info) -> Iterator[str]:
 def repair(args: Namespace) -> int:
     done = salvage(args.folder)
     for one in done:
-        print(f"{one.segment} was damaged; as it was it is now {one.aside}")
+        what = f"was damaged; as it was it is now {one.aside}" if one.aside else "is too short"
+        print(f"{one.segment} {what}")
         for start, end in one.kept:
             print(f"  kept {start} to {end}, {show_size(end - start)}")
         for start, end, reason in one.lost:
