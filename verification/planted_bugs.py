@@ -71,7 +71,7 @@ BUGS = (
     Bug(
         "ids of --once forgotten",
         "2: --once is in the journal once",
-        "broker/once.py",
+        "broker/persistence/once.py",
         "            self._seen.use_key(key)",
         "            pass",
         "history",

@@ -10,8 +10,8 @@ from itertools import pairwise, permutations
 from typing import Any
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.queue import Queue
+from mqks.broker.connections.client import Client
+from mqks.broker.queues.queue import Queue
 from tests.model import ERROR, Model
 from tests.model_queues import Queue as ModelQueue
 

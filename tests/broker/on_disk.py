@@ -4,8 +4,8 @@ import random
 from typing import Any
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.queue import Queue
+from mqks.broker.connections.client import Client
+from mqks.broker.queues.queue import Queue
 from tests.sim.disk import FakeDisk
 
 START = 1_700_000_000.0

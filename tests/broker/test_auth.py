@@ -12,11 +12,11 @@ from contextlib import suppress
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.access import EVERYTHING, Rights
-from mqks.broker.client import Client, origin
-from mqks.broker.entrance import Decided, Drop
+from mqks.broker.auth.access import EVERYTHING, Rights
+from mqks.broker.auth.entrance import Decided, Drop
+from mqks.broker.connections.client import Client, origin
+from mqks.broker.connections.strangers import Strangers
 from mqks.broker.limits import Limits
-from mqks.broker.strangers import Strangers
 from tests.broker.driver import PEER, masked
 
 SECRET = "lJ5vC0Yq8nH3kT7wR2xZ4bM6pS9dF1gA_uEiOyQeWrT"

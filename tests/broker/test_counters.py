@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.testing import broker as running_broker
 from tests.broker.on_disk import OnDisk
 

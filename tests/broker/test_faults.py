@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from tests.broker.driver import PEER
 
 

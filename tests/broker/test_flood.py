@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.mistakes import LOGGED_BYTES, LOGGED_LINES, LOGGED_ONE_BY_ONE
+from mqks.broker.connections.client import Client
+from mqks.broker.connections.mistakes import LOGGED_BYTES, LOGGED_LINES, LOGGED_ONE_BY_ONE
 from tests.broker.driver import PEER
 from tests.broker.on_disk import OnDisk
 
@@ -251,7 +251,7 @@ def test_refused_publishes_are_one_mistake(caplog: pytest.LogCaptureFixture) -> 
 
 def test_a_crowd_shares_ids_and_is_counted(flooded: Flooded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many connections with a mistake each would fill the log as one with many would."""
-    monkeypatch.setattr("mqks.broker.mistakes.LOGGED_LINES", 20)
+    monkeypatch.setattr("mqks.broker.connections.mistakes.LOGGED_LINES", 20)
     crowd = [flooded.broker.connect(f"192.0.2.1:{port}") for port in range(1, 101)]
     ids = {flooded.error_ids(b"x nope", client=one)[0] for one in crowd}
     logged = flooded.logged()

@@ -3,7 +3,7 @@
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 
 MANY = 64 << 10  # bytes of replies that need not be read, as core/output.pxd has it
 TOLD_AT_ONCE = 8192  # consumers, when there is memory again

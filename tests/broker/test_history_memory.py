@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqks.broker import Broker, history, reserve
+from mqks.broker import Broker, reserve
 from mqks.broker.actions.history import MOST_MASKS, REMEMBERED
-from mqks.broker.client import Client
-from mqks.broker.history import Stream
+from mqks.broker.connections.client import Client
 from mqks.broker.limits import REASONS, Limits
+from mqks.broker.persistence import history
+from mqks.broker.persistence.history import Stream
 from tests.broker.on_disk import OnDisk
 
 STREAMS = 16

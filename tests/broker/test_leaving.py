@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from tests.broker.on_disk import OnDisk
 
 WAYS = {

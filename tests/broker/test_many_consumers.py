@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqks.broker import Broker, inspection, slices
-from mqks.broker.client import Client
+from mqks.broker import Broker, slices
+from mqks.broker.connections.client import Client
+from mqks.broker.eval import inspection
 from mqks.broker.operations import LEAVING, RETURNED, RETURNED_AT_ONCE, TELLING
 from mqks.core.parts import Queue
 from mqks.journal import progress

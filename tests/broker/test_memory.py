@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mqks.broker import Broker, operations, reserve
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from tests.broker.driver import PEER
 
 SEGMENT = 256 << 10

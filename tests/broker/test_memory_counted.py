@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mqks.broker.client import Client
-from mqks.broker.mistakes import LOGGED_LINES
+from mqks.broker.connections.client import Client
+from mqks.broker.connections.mistakes import LOGGED_LINES
 from mqks.broker.operations import QUEUE_COST
 from mqks.broker.timers import TIMER_COST, Timers
 from mqks.web.sampling import BUSY_COST, TRACK_COST

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from mqks.broker import Broker, overflow
-from mqks.broker.client import Client
+from mqks.broker import Broker
+from mqks.broker.connections.client import Client
 from mqks.broker.limits import Limits
+from mqks.broker.queues import overflow
 from mqks.journal import JournalError
 from mqks.journal.journal import Journal
 from tests.broker.on_disk import OnDisk

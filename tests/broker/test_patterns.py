@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mqks.broker import Broker
 from mqks.broker.errors import BadRequest
-from mqks.broker.patterns import MOST_VALUES, Pattern, PatternIndex, comparable
+from mqks.broker.queues.patterns import MOST_VALUES, Pattern, PatternIndex, comparable
 from tests.broker.driver import PEER
 from tests.broker.on_disk import OnDisk
 

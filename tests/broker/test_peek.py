@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.journal.disk import RealDisk
 from tests.broker.on_disk import START, OnDisk
 

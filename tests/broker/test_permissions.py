@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from mqks.broker import Broker, actions
-from mqks.broker.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
 from mqks.broker.actions import MQKS, SEVX, SEVX_WHERE_JSON, find
 from mqks.broker.actions.sevx import EVENT_TWICE
-from mqks.broker.client import Client
-from mqks.broker.entrance import MOST_GRANTED, TOLD_ONE_BY_ONE, Decided
+from mqks.broker.auth.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
+from mqks.broker.auth.entrance import MOST_GRANTED, TOLD_ONE_BY_ONE, Decided
+from mqks.broker.connections.client import Client
 
 PEER = "192.0.2.1:5000"
 

@@ -4,8 +4,9 @@ import errno
 
 import pytest
 
-from mqks.broker import Broker, overflow
-from mqks.broker.client import Client
+from mqks.broker import Broker
+from mqks.broker.connections.client import Client
+from mqks.broker.queues import overflow
 from tests.broker.on_disk import OnDisk
 
 MANY = 1 << 20

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.names import is_event
 from tests.broker.driver import PEER
 

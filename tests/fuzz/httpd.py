@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import uvicorn
 from uvicorn.server import ServerState
 
-from mqks.broker.access import EVERYTHING, Rights
+from mqks.broker.auth.access import EVERYTHING, Rights
 from mqks.web.api import Api
 from mqks.web.app import application
 from mqks.web.gate import Gate

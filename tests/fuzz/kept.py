@@ -8,7 +8,7 @@ starts once more. What must hold: each start succeeds, and finds queues and hold
 import random
 from typing import Any
 
-from mqks.broker.overflow import AT_ONCE
+from mqks.broker.queues.overflow import AT_ONCE
 from tests.fuzz.lines import BEGIN, StrictBroker, Talk, pieces
 from tests.sim.disk import FakeDisk
 

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest, Fault
-from mqks.broker.overflow import Bounds
+from mqks.broker.queues.overflow import Bounds
 from mqks.journal.disk import Disk
 from mqks.names import is_name
 

@@ -10,8 +10,8 @@ is no journal, so that `hold` and `--raw` are refused to everybody here: they ar
 
 import logging
 
-from mqks.broker.access import Rights
-from mqks.broker.entrance import Decided
+from mqks.broker.auth.access import Rights
+from mqks.broker.auth.entrance import Decided
 from tests.fuzz.lines import StrictBroker
 
 SECRET = b"S3CRET"

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.journal.journal import RETRY
 from tests.sim.disk import FakeDisk
 

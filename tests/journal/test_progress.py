@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.core.crc import crc32
 from mqks.journal import JournalError, progress
 from mqks.journal.journal import LAZY

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.broker.limits import Limits
 from mqks.core.sockets import Poller
 from tests.certificates import Authority

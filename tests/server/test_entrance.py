@@ -15,7 +15,7 @@ import pytest
 
 import mqks.testing
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.server import app, openness, tcp
 from mqks.server.config import Config, ConfigError
 from mqks.server.systemd import Systemd

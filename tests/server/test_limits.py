@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.broker.durable import MOST_HOLDS
-from mqks.broker.history import MOST_STREAMS
 from mqks.broker.limits import FIXED, REASONS, Limits
+from mqks.broker.persistence.history import MOST_STREAMS
 from mqks.server.config import IN_FILE, Config
 from tests.running import PATIENCE, Connection, running_broker
 from tests.sim.disk import FakeDisk

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from mqks.broker.durable import LONGEST_HOLD
-from mqks.broker.history import MOST_STREAMS
 from mqks.broker.limits import REASONS, Limits
-from mqks.broker.words import MOST_WORDS
+from mqks.broker.persistence.history import MOST_STREAMS
+from mqks.broker.protocol.words import MOST_WORDS
 from tests.broker.on_disk import OnDisk
 from tests.web.stage import Stage
 

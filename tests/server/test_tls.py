@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import mqks.testing
-from mqks.broker.client import CONNECTION_COST, TLS_COST
+from mqks.broker.connections.client import CONNECTION_COST, TLS_COST
 from tests import dialogue
 from tests.certificates import Authority
 from tests.dialogue import Dialogue

@@ -14,15 +14,15 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.access import EVERYTHING
 from mqks.broker.actions.consume import COSTLY
-from mqks.broker.client import Client
-from mqks.broker.entrance import Decided
+from mqks.broker.auth.access import EVERYTHING
+from mqks.broker.auth.entrance import Decided
+from mqks.broker.connections.client import Client
 from mqks.broker.limits import Limits
-from mqks.broker.overflow import COSTLY as MEASURED
-from mqks.broker.queue import LONG as LONG_QUEUE
-from mqks.broker.queue import MANY_EVENTS
-from mqks.broker.words import LONG
+from mqks.broker.protocol.words import LONG
+from mqks.broker.queues.overflow import COSTLY as MEASURED
+from mqks.broker.queues.queue import LONG as LONG_QUEUE
+from mqks.broker.queues.queue import MANY_EVENTS
 from mqks.core.sockets import Poller
 from tests.broker.on_disk import OnDisk
 from tests.running import PATIENCE

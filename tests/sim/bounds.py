@@ -6,7 +6,7 @@ After a crash it is not known of some messages whether they are there (`doubtful
 import sys
 
 from mqks.broker import Broker
-from mqks.broker.queue import Queue as RealQueue
+from mqks.broker.queues.queue import Queue as RealQueue
 from tests.sim.disk import FakeDisk
 from tests.sim.links import Violation
 from tests.sim.truth import Bounds, Copy, Message, Queue, Truth

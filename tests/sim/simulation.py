@@ -13,7 +13,7 @@ from typing import Any
 
 from mqks.broker import Broker
 from mqks.broker.limits import Limits
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
 from mqks.journal import JournalError
 from mqks.journal.errors import UnknownVersion
 from tests.sim import bounds, salvaging

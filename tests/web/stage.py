@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.web.state import Figures
 
 HOST = "127.0.0.1:25000"

@@ -9,7 +9,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 import mqks.testing
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
 from mqks.web.api import Api
 from mqks.web.messages import KEPT, Parts, parts, show
 from tests.running import PATIENCE, Connection

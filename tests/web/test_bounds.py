@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mqks.broker import Broker
 from mqks.broker.durable import LONGEST_HOLD
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
 from mqks.journal.disk import RealDisk
 from mqks.names import text
 from mqks.web import flow, metrics, rows, sampling, state

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.journal.disk import RealDisk
 from mqks.journal.timing import Histogram
 from mqks.web.disk import DAY, DiskFigures, quantile

@@ -14,7 +14,7 @@ from starlette.types import Message
 
 import mqks.testing
 from mqks.broker.actions.history import MOST_MASKS
-from mqks.broker.history import STREAM_COST
+from mqks.broker.persistence.history import STREAM_COST
 from mqks.client.errors import Refused
 from mqks.web.live import EventStream
 from mqks.web.memory import CONNECTION_COST

@@ -13,8 +13,8 @@ import pytest
 from starlette.responses import Response
 
 import mqks.testing
-from mqks.broker.access import EVERYTHING, NOTHING, Rights
-from mqks.broker.queue import Queue
+from mqks.broker.auth.access import EVERYTHING, NOTHING, Rights
+from mqks.broker.queues.queue import Queue
 from mqks.web.api import Api
 from mqks.web.gate import MOST_ATTEMPTS, MOST_CHECKED, Caller, Gate
 from mqks.web.sessions import LASTS, MOST, MOST_OF_ONE, Sessions, cookie_name

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import mqks
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.journal.disk import RealDisk
 from mqks.web.counters import MOST_SHOWN
 from mqks.web.metrics import Metrics

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
 from mqks.web import sampling
 from mqks.web.ages import BLUR, MOST, SECOND, Ages
 from mqks.web.sampling import EFFORT, POINTS, Look, Queues, Rates, Rounds, Spark, Track

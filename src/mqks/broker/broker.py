@@ -11,18 +11,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from mqks.broker.access import EVERYTHING, Rights
 from mqks.broker.actions import find
-from mqks.broker.bridge import render
-from mqks.broker.client import CONNECTION_COST, Client
+from mqks.broker.auth.access import EVERYTHING, Rights
+from mqks.broker.auth.entrance import SAY_WHO, Entrance
+from mqks.broker.connections.client import CONNECTION_COST, Client
 from mqks.broker.durable import Durable
-from mqks.broker.early import is_early
-from mqks.broker.entrance import SAY_WHO, Entrance
 from mqks.broker.errors import BadRequest, Fault, show
-from mqks.broker.history import Histories
 from mqks.broker.limits import Limits
-from mqks.broker.once import Dedup
-from mqks.broker.queue import Queue
+from mqks.broker.persistence.history import Histories
+from mqks.broker.persistence.once import Dedup
+from mqks.broker.protocol.bridge import render
+from mqks.broker.protocol.early import is_early
+from mqks.broker.queues.queue import Queue
 from mqks.core.hub import Core
 from mqks.core.parts import Connection
 from mqks.core.parts import Queue as CoreQueue

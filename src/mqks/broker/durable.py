@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mqks.broker import jsons
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
+from mqks.broker.connections.mistakes import Mistakes
 from mqks.broker.errors import BadRequest
 from mqks.broker.limits import Limits
-from mqks.broker.mistakes import Mistakes
-from mqks.broker.once import Dedup, Once
 from mqks.broker.operations import Operations
-from mqks.broker.queue import Definition, Queue
+from mqks.broker.persistence.once import Dedup, Once
+from mqks.broker.protocol import jsons
+from mqks.broker.queues.queue import Definition, Queue
 from mqks.core.hub import Core
 from mqks.core.parts import Queue as CoreQueue
 from mqks.dtid import Dtids
@@ -38,8 +38,8 @@ from mqks.journal.segments import Segments
 from mqks.logs import Entry
 
 if TYPE_CHECKING:
-    from mqks.broker.entrance import Entrance
-    from mqks.broker.history import Histories
+    from mqks.broker.auth.entrance import Entrance
+    from mqks.broker.persistence.history import Histories
 
 log = logging.getLogger(__name__)
 

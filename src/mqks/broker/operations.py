@@ -8,22 +8,22 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
-from mqks.broker import jsons
-from mqks.broker.bridge import MQKS, SEVX
-from mqks.broker.client import CONNECTION_COST, Client, origin
-from mqks.broker.consumer_ids import ConsumerIds
+from mqks.broker.connections.client import CONNECTION_COST, Client, origin
+from mqks.broker.connections.mistakes import Mistakes
+from mqks.broker.connections.pace import Pace
 from mqks.broker.errors import BadRequest, show
-from mqks.broker.exchange import NAME_COPIES, Exchange, named
 from mqks.broker.limits import Limits
-from mqks.broker.mistakes import Mistakes
-from mqks.broker.overflow import Bounds, Overflow
-from mqks.broker.pace import Pace
-from mqks.broker.patterns import Pattern
-from mqks.broker.queue import Queue
+from mqks.broker.protocol import jsons
+from mqks.broker.protocol.bridge import MQKS, SEVX
+from mqks.broker.protocol.words import PREFETCH, UPDATED, Words
+from mqks.broker.queues.consumer_ids import ConsumerIds
+from mqks.broker.queues.exchange import NAME_COPIES, Exchange, named
+from mqks.broker.queues.overflow import Bounds, Overflow
+from mqks.broker.queues.patterns import Pattern
+from mqks.broker.queues.queue import Queue
 from mqks.broker.reserve import Reserve
 from mqks.broker.slices import NEXT_TURN, Job, Slices
 from mqks.broker.timers import Timers
-from mqks.broker.words import PREFETCH, UPDATED, Words
 from mqks.core.hub import Core
 from mqks.core.parts import Consumer
 from mqks.core.parts import Queue as CoreQueue

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mqks import __version__
 from mqks.broker import Broker
-from mqks.broker.entrance import Entrance
+from mqks.broker.auth.entrance import Entrance
 from mqks.broker.limits import Limits
 from mqks.journal.disk import RealDisk
 from mqks.journal.errors import JournalError

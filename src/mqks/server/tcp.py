@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from mqks.broker import Broker
-from mqks.broker.access import EVERYTHING, Rights
-from mqks.broker.client import CONNECTION_COST, TLS_COST, Client
-from mqks.broker.entrance import stay
+from mqks.broker.auth.access import EVERYTHING, Rights
+from mqks.broker.auth.entrance import stay
+from mqks.broker.connections.client import CONNECTION_COST, TLS_COST, Client
 from mqks.broker.errors import BadRequest
 from mqks.broker.operations import do_nothing
 from mqks.core.sockets import Poller

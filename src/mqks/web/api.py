@@ -14,9 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from mqks.broker import Broker
-from mqks.broker.access import Rights
+from mqks.broker.auth.access import Rights
 from mqks.broker.operations import PURGED_AT_ONCE
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
 from mqks.client.errors import Refused
 from mqks.logs import Entry
 from mqks.names import text

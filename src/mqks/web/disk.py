@@ -4,7 +4,7 @@ from collections import deque
 from typing import Any
 
 from mqks.broker import Broker
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
 from mqks.journal.journal import Journal
 from mqks.journal.retention import bytes_to_retain
 from mqks.journal.timing import Histogram

@@ -9,7 +9,8 @@ import logging
 from contextlib import suppress
 from typing import Any
 
-from mqks.broker import Broker, jsons
+from mqks.broker import Broker
+from mqks.broker.protocol import jsons
 from mqks.web.pipeline import Jobs
 
 log = logging.getLogger(__name__)

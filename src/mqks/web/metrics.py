@@ -20,7 +20,7 @@ from prometheus_client.openmetrics import exposition as open_exposition
 from prometheus_client.registry import Collector
 
 from mqks import __version__
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
 from mqks.journal.timing import Histogram
 from mqks.names import text
 from mqks.web.counters import COUNTERS, MOST_SHOWN

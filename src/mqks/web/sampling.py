@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.queue import Queue
+from mqks.broker.connections.client import Client
+from mqks.broker.queues.queue import Queue
 from mqks.core.parts import Consumer
 from mqks.web.words import key, named
 

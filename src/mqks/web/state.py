@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from mqks import __version__
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.queue import Queue
+from mqks.broker.connections.client import Client
+from mqks.broker.queues.queue import Queue
 from mqks.names import text
 from mqks.web import rows
 from mqks.web.ages import Ages

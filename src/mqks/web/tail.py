@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
 from mqks.broker import Broker
-from mqks.broker.access import Rights
+from mqks.broker.auth.access import Rights
 from mqks.client.errors import Refused
 from mqks.logs import Entry
 from mqks.web.inside import Ended, Inside, Line

@@ -1,9 +1,9 @@
 """auth: the first request of one who has a token. Nothing of it is ever told to the log: see Mistakes."""
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
-from mqks.broker.words import CONFIRM, leading_flags
+from mqks.broker.protocol.words import CONFIRM, leading_flags
 
 
 def auth(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:

@@ -1,14 +1,12 @@
 """consume, pause and resume, rebind and subscribe: who takes from a queue, and what goes into it."""
 
-from mqks.broker.access import Asked, permit, permit_each
-from mqks.broker.bridge import MQKS
-from mqks.broker.client import Client
+from mqks.broker.auth.access import Asked, permit, permit_each
+from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest
-from mqks.broker.names import check_event
 from mqks.broker.operations import Operations
-from mqks.broker.overflow import permit_bounds, permit_unused, stated
-from mqks.broker.queue import Queue
-from mqks.broker.words import (
+from mqks.broker.protocol.bridge import MQKS
+from mqks.broker.protocol.names import check_event
+from mqks.broker.protocol.words import (
     BIND,
     CONFIRM,
     CONSUMER,
@@ -22,6 +20,8 @@ from mqks.broker.words import (
     seconds,
     switch,
 )
+from mqks.broker.queues.overflow import permit_bounds, permit_unused, stated
+from mqks.broker.queues.queue import Queue
 from mqks.core.parts import Consumer
 from mqks.names import Mask
 

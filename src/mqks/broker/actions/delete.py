@@ -1,10 +1,10 @@
 """delete_consumer and delete_queue. To delete what is not there is fine: what was asked for holds."""
 
-from mqks.broker.access import permit
-from mqks.broker.client import Client
+from mqks.broker.auth.access import permit
+from mqks.broker.connections.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.operations import Operations
-from mqks.broker.words import CONFIRM, Flags, parse, seconds
+from mqks.broker.protocol.words import CONFIRM, Flags, parse, seconds
 
 DELETE_QUEUE: Flags = {**CONFIRM, b"--when-unused": seconds}
 

@@ -1,12 +1,12 @@
 """history and hold: the log read again, and kept from going before it was read."""
 
-from mqks.broker.access import SHORT, Asked, permit, remembering
-from mqks.broker.client import Client
+from mqks.broker.auth.access import SHORT, Asked, permit, remembering
+from mqks.broker.connections.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
-from mqks.broker.history import NO_END, Stream, dtid_at, position_in
-from mqks.broker.names import check_name
-from mqks.broker.words import CONFIRM, LONG, Flags, count, parse, seconds, switch, text
+from mqks.broker.persistence.history import NO_END, Stream, dtid_at, position_in
+from mqks.broker.protocol.names import check_name
+from mqks.broker.protocol.words import CONFIRM, LONG, Flags, count, parse, seconds, switch, text
 from mqks.names import Events
 
 MOST_MASKS = 100  # of one history: each is tried on each message

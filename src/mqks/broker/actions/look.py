@@ -1,12 +1,12 @@
 """ping, stats and _eval: requests that change nothing. The last two may take long: after each it is others' turn."""
 
-from mqks.broker import evaluation, inspection
-from mqks.broker.access import permit
-from mqks.broker.client import Client
+from mqks.broker.auth.access import permit
+from mqks.broker.connections.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
+from mqks.broker.eval import evaluation, inspection
 from mqks.broker.operations import Operations
-from mqks.broker.words import CONFIRM, Flags, count, leading_flags, parse
+from mqks.broker.protocol.words import CONFIRM, Flags, count, leading_flags, parse
 
 EVAL: Flags = {**CONFIRM, b"--worker": count}
 

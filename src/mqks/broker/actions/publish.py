@@ -1,11 +1,11 @@
 """publish: the forms that the core leaves to us, which are those without data and those with a mistake."""
 
-from mqks.broker.access import permit
-from mqks.broker.client import Client
+from mqks.broker.auth.access import permit
+from mqks.broker.connections.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest, show
-from mqks.broker.names import check_event
-from mqks.broker.words import MESSAGE, leading_flags
+from mqks.broker.protocol.names import check_event
+from mqks.broker.protocol.words import MESSAGE, leading_flags
 
 
 def publish(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:

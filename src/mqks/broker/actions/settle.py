@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest
 from mqks.broker.operations import Operations
-from mqks.broker.words import CONFIRM, Flags, parse, switch
+from mqks.broker.protocol.words import CONFIRM, Flags, parse, switch
 from mqks.core.parts import Consumer
 
 SETTLE: Flags = {**CONFIRM, b"--all": switch}

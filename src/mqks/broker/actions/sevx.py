@@ -3,18 +3,29 @@
 from collections.abc import Callable
 from typing import Any
 
-from mqks.broker import evaluation, jsons
-from mqks.broker.access import permit
-from mqks.broker.bridge import SEVX, event_name
-from mqks.broker.client import Client
+from mqks.broker.auth.access import permit
+from mqks.broker.connections.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
-from mqks.broker.names import check_name
+from mqks.broker.eval import evaluation
 from mqks.broker.operations import Operations
-from mqks.broker.overflow import permit_bounds, permit_unused
-from mqks.broker.patterns import MOST_VALUES, Pattern, values_in
-from mqks.broker.queue import Queue
-from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, LONG, MESSAGE, Flags, Words, before_json, number_of_seconds
+from mqks.broker.protocol import jsons
+from mqks.broker.protocol.bridge import SEVX, event_name
+from mqks.broker.protocol.names import check_name
+from mqks.broker.protocol.words import (
+    AT_ONCE,
+    CONFIRM,
+    CONSUMER,
+    LONG,
+    MESSAGE,
+    Flags,
+    Words,
+    before_json,
+    number_of_seconds,
+)
+from mqks.broker.queues.overflow import permit_bounds, permit_unused
+from mqks.broker.queues.patterns import MOST_VALUES, Pattern, values_in
+from mqks.broker.queues.queue import Queue
 from mqks.core.parts import Consumer
 
 EVENT_TWICE = 'the key "event" is there twice: for some consumer it may be the other event'

@@ -4,10 +4,10 @@ and when it goes. Its messages are the core's."""
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from mqks.broker import jsons
-from mqks.broker.overflow import NO_BOUNDS, Bounds
-from mqks.broker.patterns import Pattern
-from mqks.broker.words import PREFETCH, UNUSED, rounded
+from mqks.broker.protocol import jsons
+from mqks.broker.protocol.words import PREFETCH, UNUSED, rounded
+from mqks.broker.queues.overflow import NO_BOUNDS, Bounds
+from mqks.broker.queues.patterns import Pattern
 from mqks.core.parts import Consumer
 from mqks.core.parts import Queue as CoreQueue
 

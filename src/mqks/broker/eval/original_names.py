@@ -7,10 +7,10 @@ from collections.abc import Iterator, KeysView, Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from mqks.broker.inspection import ConsumerView, Named, QueueView, StateView
+from mqks.broker.eval.inspection import ConsumerView, Named, QueueView, StateView
+from mqks.broker.eval.views import Table, View
 from mqks.broker.operations import Operations
-from mqks.broker.queue import Queue
-from mqks.broker.views import Table, View
+from mqks.broker.queues.queue import Queue
 from mqks.core.parts import Consumer
 from mqks.names import name_of, text
 

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from mqks.broker.bridge import name_in
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
+from mqks.broker.connections.mistakes import SHOWN_OF_A_LINE
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest, Fault
-from mqks.broker.mistakes import SHOWN_OF_A_LINE
+from mqks.broker.protocol.bridge import name_in
 from mqks.core.history import answers
 from mqks.core.keeping import first_bad
 from mqks.core.parts import Connection

@@ -5,14 +5,14 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from mqks import __version__
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest, Fault
-from mqks.broker.jsons import dumps
+from mqks.broker.eval.views import Rows, Table, View, limit
 from mqks.broker.operations import Operations
-from mqks.broker.queue import Queue
+from mqks.broker.protocol.jsons import dumps
+from mqks.broker.queues.queue import Queue
 from mqks.broker.slices import Job
-from mqks.broker.views import Rows, Table, View, limit
 from mqks.core.parts import Consumer
 from mqks.names import name_of, text
 

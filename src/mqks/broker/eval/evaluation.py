@@ -1,10 +1,10 @@
 """`_eval`: the value of an expression over the broker, as text or as JSON. It only reads."""
 
 from mqks.broker.errors import BadRequest
+from mqks.broker.eval.original_names import WORKERS, ConfigView, OriginalStateView
+from mqks.broker.eval.safe_eval import evaluate
+from mqks.broker.eval.views import EvalError, to_json, to_text
 from mqks.broker.operations import Operations
-from mqks.broker.original_names import WORKERS, ConfigView, OriginalStateView
-from mqks.broker.safe_eval import evaluate
-from mqks.broker.views import EvalError, to_json, to_text
 
 
 def _evaluate(broker: Operations, code: str) -> object:

@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mqks.broker.access import Rights, permit
+from mqks.broker.auth.access import Rights, permit
 from mqks.broker.errors import BadRequest, show
-from mqks.broker.words import BYTES, DROP_OLDEST, LENGTH, OVERFLOW, Words
+from mqks.broker.protocol.words import BYTES, DROP_OLDEST, LENGTH, OVERFLOW, Words
 from mqks.journal.errors import JournalError
 from mqks.logs import Entry
 
 if TYPE_CHECKING:
     from mqks.broker.limits import Limits
     from mqks.broker.operations import Operations
-    from mqks.broker.queue import Queue
+    from mqks.broker.queues.queue import Queue
 
 log = logging.getLogger(__name__)
 

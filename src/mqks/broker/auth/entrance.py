@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from mqks.broker.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
-from mqks.broker.bridge import event_name
-from mqks.broker.client import Client, is_loopback
+from mqks.broker.auth.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
+from mqks.broker.connections.client import Client, is_loopback
+from mqks.broker.connections.strangers import Strangers
 from mqks.broker.durable import Durable
 from mqks.broker.errors import BadRequest
-from mqks.broker.queue import Queue
-from mqks.broker.strangers import Strangers
+from mqks.broker.protocol.bridge import event_name
+from mqks.broker.queues.queue import Queue
 from mqks.core.parts import Consumer
 from mqks.logs import Entry
 

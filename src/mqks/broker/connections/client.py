@@ -4,7 +4,7 @@ requests was last filled, and which of its mistakes were logged lately."""
 import ipaddress
 from dataclasses import dataclass
 
-from mqks.broker.access import NOTHING, Rights
+from mqks.broker.auth.access import NOTHING, Rights
 from mqks.core.parts import Connection
 
 # Bytes of memory; measured, and rounded up.
