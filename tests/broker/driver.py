@@ -128,7 +128,7 @@ class Pair:
             self.differs = broker != model
             assert broker.split(b"\n") == model.split(b"\n"), f"connection {index}: broker != model"
         for name, queue in self.model.queues.items():
-            self.compare_limits(self.broker.queues[name], queue)
+            self.compare_limits(self.broker.queues.by_name[name], queue)
 
     def compare_limits(self, real: Queue, model: ModelQueue) -> None:
         """What a queue with limits holds and has dropped is the same."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from mqks.broker.protocol.words import DROP_OLDEST
-from mqks.broker.queues.overflow import Bounds
+from mqks.broker.queues.bounds import Bounds
 from mqks.broker.queues.patterns import Pattern
 from mqks.broker.queues.queue import Definition, Queue
 from tests.broker.on_disk import OnDisk

@@ -62,7 +62,7 @@ def test_progress_that_depends_on_what_is_lost_did_not_happen(
     on_disk.broker.turn()
     kept_progress(on_disk.disk)
     on_disk.start()
-    assert set(on_disk.broker.queues) == {b"q1"}
+    assert set(on_disk.broker.queues.by_name) == {b"q1"}
     assert left(on_disk) == list(range(MESSAGES))
     assert "is cut at byte" in caplog.text
     # The journal is longer now than what was needed, and nothing of it is believed later.

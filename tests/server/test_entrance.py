@@ -414,7 +414,7 @@ def test_who_comes_from_elsewhere_is_told_and_turned_away(caplog: pytest.LogCapt
     error_id = refused.split()[2].decode()
     assert f"error {error_id} client={own}:" in caplog.text
     assert "only this host is let in" in caplog.text
-    assert broker.refused == 1
+    assert broker.connections.refused == 1
 
 
 def test_with_insecure_they_are_let_in_but_for_eval(started: ExitStack, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_purge_leaves_what_came_meanwhile(web: mqks.testing.Broker, monkeypatch:
     """It goes in pieces, and others have their turn: who publishes as fast as it purges does not keep it going."""
     monkeypatch.setattr("mqks.web.api.PURGED_AT_ONCE", 10)
     broker = inner(web)
-    purge = broker.purge
+    purge = broker.queues.purge
 
     with closing(Connection(web.port)) as wire:
         wire.ask("r1 rebind --confirm q1 e1")

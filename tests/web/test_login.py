@@ -331,7 +331,7 @@ def test_a_purge_ends_with_its_token(
     expected: int,
 ) -> None:
     broker = inner(browser.broker)
-    purge = broker.purge
+    purge = broker.queues.purge
 
     def purge_and_lose(queue: Queue, most: int) -> int:
         tokens.rights = lost

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from mqks.broker.auth.access import Rights
-from mqks.broker.auth.entrance import Decided, Drop
+from mqks.broker.auth.authentication import Decided, Drop
 from mqks.broker.connections.client import origin
 from mqks.broker.errors import BadRequest, Fault
 from mqks.logs import Entry

@@ -71,7 +71,7 @@ class Flow:
             "links": links,
             "more": {
                 "events": max(len(self._events.counts) - len(events), 0),
-                "queues": max(len(self._broker.queues) - len(shown), 0),
+                "queues": max(len(self._broker.queues.by_name) - len(shown), 0),
                 "consumers": max(all_consumers - sum(node["count"] for node in consumers[:MOST]), 0),
             },
         }

@@ -30,7 +30,7 @@ class LastWords:
 
     def read(self) -> None:
         """At the start. What cannot be read is no reason not to."""
-        journal = self._broker.journal
+        journal = self._broker.persistence.journal
         if journal is None:
             return
         try:
@@ -49,7 +49,7 @@ class LastWords:
             self._at = now
 
     def write(self) -> None:
-        journal = self._broker.journal
+        journal = self._broker.persistence.journal
         words = self._jobs.words()
         if journal is None or words == self._written:
             return

@@ -147,7 +147,7 @@ class Tail:
         while self._waiting and len(out) < PIECE:
             when, line = self._waiting.popleft()
             self._bytes -= _kept(line)
-            known = self._broker.lines([line.position], KEPT)
+            known = self._broker.persistence.lines([line.position], KEPT)
             found = parts(*known.get(line.position, (b"", 0)))
             message = Parts(line.id, found.action if found else b"publish", line.event, line.data, line.size)
             out += event("message", show(line.position, when, message))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mqks.broker.protocol import jsons
 from mqks.broker.protocol.words import PREFETCH, UNUSED, rounded
-from mqks.broker.queues.overflow import NO_BOUNDS, Bounds
+from mqks.broker.queues.bounds import NO_BOUNDS, Bounds
 from mqks.broker.queues.patterns import Pattern
 from mqks.core.parts import Consumer
 from mqks.core.parts import Queue as CoreQueue
