@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from mqks.broker.protocol.words import DROP_OLDEST
-from mqks.broker.queues.bounds import Bounds
 from mqks.broker.queues.patterns import Pattern
-from mqks.broker.queues.queue import Definition, Queue
+from mqks.broker.queues.queue import Bounds, Definition, Queue
 from tests.broker.on_disk import OnDisk
 
 SECONDS = {  # as they are asked for, and as they are taken

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mqks.broker import Broker, reserve
+from mqks.broker import Broker, capacity
 from mqks.broker.connections.client import Client
 from mqks.broker.queues.consumer_ids import CONSUMER_COST
 from tests.broker.driver import PEER
@@ -443,7 +443,7 @@ def test_full_memory_leaves_a_reserve_for_consumers(
     there = b"t" * 1000
     driven.talk(consume(there))
     cost = CONSUMER_COST + 4
-    monkeypatch.setattr(reserve, "RESERVE", driven.broker.capacity.readers.used + 3 * cost)
+    monkeypatch.setattr(capacity, "RESERVE", driven.broker.capacity.readers.used + 3 * cost)
     driven.broker.core.charge(1 << 40)
     before = driven.used
     assert not any(b" error " in line for line in driven.talk(consume(there), *map(consume, (b"c1", b"c2", b"c3"))))

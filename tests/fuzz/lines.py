@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from mqks.broker import Broker
 from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest, Fault
-from mqks.broker.queues.bounds import Bounds
+from mqks.broker.queues.queue import Bounds
 from mqks.journal.disk import Disk
 from mqks.names import is_name
 

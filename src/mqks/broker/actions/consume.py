@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mqks.broker.actions.permits import permit_bounds, permit_unused, stated
-from mqks.broker.auth.access import Asked, permit, permit_each
+from mqks.broker.auth.access import Asked, Rights, permit, permit_each
 from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest
 from mqks.broker.protocol.bridge import MQKS
 from mqks.broker.protocol.names import check_event
 from mqks.broker.protocol.words import (
     BIND,
+    BYTES,
     CONFIRM,
     CONSUMER,
+    LENGTH,
     LONG,
     MOST_WORDS,
+    OVERFLOW,
     UNUSED,
     Flags,
     TooManyWords,
@@ -24,7 +26,7 @@ from mqks.broker.protocol.words import (
     seconds,
     switch,
 )
-from mqks.broker.queues.queue import Queue
+from mqks.broker.queues.queue import NO_BOUNDS, Bounds, Queue
 from mqks.core.parts import Consumer
 from mqks.names import Mask
 
@@ -177,3 +179,28 @@ def _bind(
     broker.definitions.write(queue)
     if words.confirm:
         broker.core.confirm(client, request_id)
+
+
+def stated(words: Words) -> bool:
+    """Does a request say something about limits?"""
+    return not words.flags.keys().isdisjoint((LENGTH, BYTES, OVERFLOW))
+
+
+def permit_bounds(rights: Rights, name: bytes, queue: Queue | None, words: Words) -> Bounds:
+    """The limits that the queue has from now on. They hold for all who use it, and one that is full stops those who
+    publish: to change them is to manage it, also when it is made by that. To state what holds already is free: who
+    consumes says it again at each start."""
+    had = NO_BOUNDS if queue is None else queue.bounds
+    bounds = had.changed(words.flags)
+    if bounds != had:
+        permit(rights.may_manage(name), "manage", name)
+    return bounds
+
+
+def permit_unused(rights: Rights, queue: Queue | None, stated: bool, seconds: float | None) -> float | None:
+    """When the queue goes, from now on: whoever makes it says so. To change that later is to manage it; a consumer that
+    may not, and says nothing about it, leaves it as it is."""
+    if queue is None or queue.unused_is_sticky or queue.unused == seconds or rights.may_manage(queue.name):
+        return seconds
+    permit(not stated, "manage", queue.name)
+    return queue.unused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mqks.broker.actions.permits import permit_bounds, permit_unused
+from mqks.broker.actions.consume import permit_bounds, permit_unused
 from mqks.broker.auth.access import permit
 from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest

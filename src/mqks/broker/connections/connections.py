@@ -6,6 +6,7 @@ It owns the list of clients and the memory that their connections take. What a c
 from collections import Counter
 from collections.abc import Sequence
 
+from mqks.broker.capacity import Reserve
 from mqks.broker.connections.client import CONNECTION_COST, Client, origin
 from mqks.broker.connections.mistakes import Mistakes
 from mqks.broker.connections.pace import Pace
@@ -13,7 +14,6 @@ from mqks.broker.connections.sockets import NoSockets, Sockets
 from mqks.broker.connections.strangers import Strangers
 from mqks.broker.errors import BadRequest
 from mqks.broker.limits import Limits
-from mqks.broker.reserve import Reserve
 from mqks.core.hub import Core
 
 GAVE_WAY = "another takes its place, since it has not said who it is"

@@ -5,7 +5,7 @@ Each consumer that is here is charged as memory.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from mqks.broker.reserve import Reserve
+from mqks.broker.capacity import Reserve
 from mqks.core.parts import Consumer
 
 CONSUMER_COST = 600  # bytes of memory, beside the id; measured, and rounded up

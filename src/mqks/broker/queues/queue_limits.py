@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from mqks.broker.errors import BadRequest, show
 from mqks.broker.limits import Limits
 from mqks.broker.protocol.words import DROP_OLDEST
-from mqks.broker.queues.bounds import Bounds
-from mqks.broker.queues.queue import Queue
+from mqks.broker.queues.queue import Bounds, Queue
 from mqks.broker.timers import Timers
 from mqks.core.hub import Core
 from mqks.core.parts import Queue as CoreQueue

@@ -5,10 +5,9 @@ from mqks.broker.errors import BadRequest, show
 from mqks.broker.limits import Limits
 from mqks.broker.persistence.definitions import DefinitionLog
 from mqks.broker.protocol import jsons
-from mqks.broker.queues.bounds import Bounds
 from mqks.broker.queues.exchange import NAME_COPIES, Exchange, named
 from mqks.broker.queues.patterns import Pattern
-from mqks.broker.queues.queue import Queue
+from mqks.broker.queues.queue import Bounds, Queue
 from mqks.broker.queues.queue_limits import QueueLimits
 from mqks.broker.queues.updates import Updates
 from mqks.broker.timers import Timers
