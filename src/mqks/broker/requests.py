@@ -26,6 +26,7 @@ class Requests:
     def __init__(self, broker: Broker) -> None:
         """The broker is what actions work on."""
         self._broker = broker
+        self._updates = broker.updates
 
     def handle(self, client: Client, line: bytes, flaw: int) -> None:
         """Answer this line; with a flaw (see the core) it cannot be served."""
@@ -34,7 +35,7 @@ class Requests:
         name, _, data = rest.partition(b" ")
         if client.early_only and (flaw or not is_early(name, data)):
             client.early_only = False
-        broker.updates.begin_request(client)
+        self._updates.asking = client
         try:
             if another := other_protocol(line, is_first=client.lines <= 1):
                 broker.connections.cut_short(client)
@@ -57,7 +58,7 @@ class Requests:
         except Exception as unforeseen:
             self._fail(client, request_id, line, Fault.unforeseen(unforeseen))
         finally:
-            broker.updates.end_request()
+            self._updates.asking = None
 
     def _flawed(self, client: Client, flaw: int) -> BadRequest:
         limit = LIMITS_OF_LINES.get(flaw)

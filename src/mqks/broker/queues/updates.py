@@ -28,15 +28,8 @@ class Updates:
         self._core = core
         self._slices = slices
         self._consumer_ids = consumer_ids
-        self._asking: Client | None = None  # whose request is being handled
+        self.asking: Client | None = None  # whose request is being handled; see Requests
         self._to_tell: dict[tuple[Queue, int], dict[Consumer, None]] = {}  # by queue and dialect: of what has changed
-
-    def begin_request(self, client: Client) -> None:
-        """A request of this client is handled from now on."""
-        self._asking = client
-
-    def end_request(self) -> None:
-        self._asking = None
 
     def tell_update(self, queue: Queue, but: Consumer | None = None) -> None:
         """The events of the queue, or when it goes, have changed: SEVX receivers have no use for either."""
@@ -63,7 +56,7 @@ class Updates:
         others = []
         for consumer in queue.consumers:
             if consumer is not but and consumer.dialect == dialect and wants(consumer):
-                if consumer.connection is self._asking:
+                if consumer.connection is self.asking:
                     self._core.tell(consumer)
                 else:
                     others.append(consumer)
@@ -102,10 +95,10 @@ class Updates:
     def tell_gone(self, consumers: list[Consumer]) -> None:
         """The queue of these consumers was deleted."""
         for consumer in consumers:
-            if consumer.connection is self._asking:
+            if consumer.connection is self.asking:
                 self._consumer_ids.remove(consumer)
                 self._core.tell(consumer)
-        others = [consumer for consumer in consumers if consumer.connection is not self._asking]
+        others = [consumer for consumer in consumers if consumer.connection is not self.asking]
         self._slices.start(self._tell_others_gone(others))
 
     def _tell_others_gone(self, consumers: list[Consumer]) -> Job:
