@@ -338,7 +338,7 @@ def test_a_purge_ends_with_its_token(
         return purge(queue, most)
 
     monkeypatch.setattr("mqks.web.api.PURGED_AT_ONCE", 10)
-    monkeypatch.setattr(broker, "purge", purge_and_lose)
+    monkeypatch.setattr(broker.queues, "purge", purge_and_lose)
     with closing(Connection(browser.broker.port)) as wire:
         wire.send(b"r1 rebind q1 e1\n" + b"m publish e1 d\n" * 30)
         wire.ask("p1 ping")
