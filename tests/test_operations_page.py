@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import mqks
 from mqks import testing
-from mqks.broker.durable import MOST_HOLDS
-from mqks.broker.history import MOST_STREAMS
 from mqks.broker.limits import FIXED, REASONS
+from mqks.broker.persistence.history import MOST_STREAMS
+from mqks.broker.persistence.persistence import MOST_HOLDS
 from mqks.cli.mqks import COMMANDS
 from mqks.server.config import OPTIONS, Config
 from tests.certificates import Authority

@@ -171,7 +171,7 @@ def check(life: Life, folder: Path, story: Story, lost: set[bytes], torn: bool =
     torn, as by a crash, acks after that did not happen."""
     again = Life(life.files())
     for one in (life, again, at_start(again.files(), folder)):
-        if one.broker.queues.keys() == {b"q1", b"q2"}:  # else the damage took what only a control line told
+        if one.broker.queues.by_name.keys() == {b"q1", b"q2"}:  # else the damage took what only a control line told
             assert left(one) - (story.acked if torn else set()) == story.there - lost
     check_readers(again, folder, all_ids(story.files) - lost)
 

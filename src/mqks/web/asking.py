@@ -13,8 +13,8 @@ from urllib.parse import unquote_to_bytes
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from mqks.broker import jsons
 from mqks.broker.actions.history import MOST_MASKS
+from mqks.broker.protocol import jsons
 from mqks.names import is_name
 
 ALL = "*"

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
-from mqks.broker.access import EVERYTHING, Rights
+from mqks.broker.auth.access import EVERYTHING, Rights
 from mqks.client.errors import Refused
 
 CHUNK = 64 * 1024

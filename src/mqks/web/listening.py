@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from mqks.broker.client import origin
+from mqks.broker.connections.client import origin
 from mqks.broker.errors import BadRequest
 from mqks.logs import Entry
 from mqks.web.guard import peer

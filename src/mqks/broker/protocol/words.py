@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from mqks.broker.errors import BadRequest, show
-from mqks.broker.names import check_name
+from mqks.broker.protocol.names import check_name
 
 AT_ONCE = 0.0
 LONGEST = 1e15 - 1  # seconds

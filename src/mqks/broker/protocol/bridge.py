@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mqks.broker import jsons
+from mqks.broker.protocol import jsons
 from mqks.journal.messages import take_once
 from mqks.names import is_event
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.broker.limits import Limits
 from mqks.broker.timers import Timers
 from mqks.core.hub import Core

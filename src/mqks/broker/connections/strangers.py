@@ -5,7 +5,7 @@ of its kind.
 Whoever comes to a full broker makes us look: that takes as long for ten thousand addresses as for one.
 """
 
-from mqks.broker.client import Client, origin
+from mqks.broker.connections.client import Client, origin
 
 
 class Strangers:

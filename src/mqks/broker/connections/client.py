@@ -4,7 +4,7 @@ requests was last filled, and which of its mistakes were logged lately."""
 import ipaddress
 from dataclasses import dataclass
 
-from mqks.broker.access import NOTHING, Rights
+from mqks.broker.auth.access import NOTHING, Rights
 from mqks.core.parts import Connection
 
 # Bytes of memory; measured, and rounded up.
@@ -30,7 +30,7 @@ class Client(Connection):
         self.cost = cost  # bytes of memory that are charged for it
         self.since = since  # by the broker's clock
         self.refilled = since  # likewise
-        self.rights: Rights = NOTHING  # see Entrance
+        self.rights: Rights = NOTHING  # see Authentication
         self.inside = inside  # one of this process's own: in no list, and not counted
         self.floods: dict[str, Flood] | None = None
 

@@ -6,10 +6,10 @@ messages, which look to it like {"event": …, "data": …}: all of them, one ev
 
 from typing import Any
 
-from mqks.broker import jsons
-from mqks.broker.bridge import as_content, event_name
-from mqks.broker.patterns import Pattern, PatternIndex
-from mqks.broker.queue import Queue
+from mqks.broker.protocol import jsons
+from mqks.broker.protocol.bridge import as_content, event_name
+from mqks.broker.queues.patterns import Pattern, PatternIndex
+from mqks.broker.queues.queue import Queue
 from mqks.core.hub import Core
 
 # Bytes of memory; measured, and rounded up.

@@ -1,9 +1,8 @@
-"""Who is let in, and as whom. With an auth file one is a stranger until its token was accepted; without, one is let in
-from this host alone, or with --insecure from anywhere.
+"""Who is let in, and as whom. With an auth file a client is unauthenticated until its token was accepted; without, one
+is let in from this host alone, or with --insecure from anywhere.
 
-Whether a token is right is decided elsewhere, and takes a while: `ask` is given by the server, and so are `hang_up`,
-`dismiss` and `cut_off`. Touched are clients' rights, whether they are heard, who is a stranger, and the timer that ends
-the patience with one.
+Whether a token is right is decided elsewhere, and takes a while: see `require_tokens`. Touched are clients' rights,
+whether they are heard, who is authenticated, and the timer that ends the patience with one who is not.
 """
 
 import logging
@@ -11,13 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from mqks.broker.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
-from mqks.broker.bridge import event_name
-from mqks.broker.client import Client, is_loopback
-from mqks.broker.durable import Durable
+from mqks.broker.auth.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
+from mqks.broker.connections.client import Client, is_loopback
+from mqks.broker.connections.connections import Connections
+from mqks.broker.connections.mistakes import Mistakes
 from mqks.broker.errors import BadRequest
-from mqks.broker.queue import Queue
-from mqks.broker.strangers import Strangers
+from mqks.broker.limits import Limits
+from mqks.broker.persistence.history import Histories
+from mqks.broker.protocol.bridge import event_name
+from mqks.broker.queues.queue import Queue
+from mqks.broker.timers import Timers
+from mqks.core.hub import Core
 from mqks.core.parts import Consumer
 from mqks.logs import Entry
 
@@ -35,9 +38,7 @@ TOLD_ONE_BY_ONE = 10  # clients of a token that are cut off; the others are coun
 LONGEST_GRANTED = 256  # bytes of such a name
 MOST_IN_VAIN = 16  # lines of a stranger: it can do nothing but say who it is, and each costs as much as a request
 
-GAVE_WAY = "another takes its place, since it has not said who it is"
 IN_VAIN = "it is hung up on, since it has said much and not who it is"
-SAY_WHO = "say who you are first: auth {token}"
 ONLY_THIS_HOST = "only this host is let in, since there is no --auth-file; see --auth-file and --insecure"
 STILL_SUBSCRIBED = (
     "token {token} has lost consume.events of what queues have that it consumes, and gets it from them still: "
@@ -45,37 +46,48 @@ STILL_SUBSCRIBED = (
 )
 
 
-def stay(_: Client) -> None:
-    """Who has no sockets cannot hang up."""
-
-
-class Entrance:
-    def __init__(self, broker: Durable, *, insecure: bool = False) -> None:
-        self._broker = broker
-        broker.make_room = self._make_room
-        self._most_cost = max(broker.core.max_memory // SHARE, LEAST_SHARE)
-        self._strangers = Strangers()
-        self.insecure = insecure
-        self.ask: Ask | None = None  # there is an auth file
+class Authentication:
+    def __init__(
+        self,
+        core: Core,
+        timers: Timers,
+        limits: Limits,
+        mistakes: Mistakes,
+        connections: Connections,
+        histories: Histories,
+        *,
+        insecure: bool,
+    ) -> None:
+        self._core = core
+        self._timers = timers
+        self._limits = limits
+        self._mistakes = mistakes
+        self._connections = connections
+        self._unauthenticated = connections.unauthenticated
+        self._histories = histories
+        self._insecure = insecure
+        self._most_cost = max(core.max_memory // SHARE, LEAST_SHARE)
+        self._ask: Ask | None = None  # there is an auth file
         self._asked: dict[Client, Drop] = {}  # those about whom is not yet decided
-        self.hang_up: Callable[[Client], None] = stay  # after what it was told has gone out
-        self.dismiss: Callable[[Client], None] = stay  # at once, with what it was told
-        self.cut_off: Callable[[Client], None] = stay  # likewise, whatever waits for it
         self.failures = 0  # tokens that were refused
+
+    def require_tokens(self, ask: Ask | None) -> None:
+        """Clients need a token from now on: there is an auth file, and `ask` looks one up. None: they need none."""
+        self._ask = ask
 
     # ── at the door ──
 
     def barred(self, peer: str) -> BadRequest | None:
         """Why nobody from there is let in."""
-        if self.ask is not None or self.insecure or is_loopback(peer):
+        if self._ask is not None or self._insecure or is_loopback(peer):
             return None
         return BadRequest(ONLY_THIS_HOST)
 
-    def greet(self, client: Client, rights: Rights) -> None:
+    def on_connect(self, client: Client, rights: Rights) -> None:
         """It has just come; one from inside has these rights."""
         if client.inside:
             self.entitle(client, rights)
-        elif self.ask is not None:
+        elif self._ask is not None:
             self.expect(client)
         else:
             self.entitle(client, EVERYTHING if is_loopback(client.peer) else FROM_AFAR)
@@ -83,96 +95,80 @@ class Entrance:
     def expect(self, client: Client) -> None:
         """It has so long to become known, by its token or at least by a handshake; 0 for any time."""
         client.stranger = True
-        self._strangers.add(client)
-        if seconds := self._broker.limits.auth_timeout:
-            self._broker.timers.set(_timer(client), seconds, partial(self._overdue, client))
+        self._unauthenticated.add(client)
+        if seconds := self._limits.auth_timeout:
+            self._timers.set(_timer(client), seconds, partial(self._overdue, client))
 
     def has_room(self) -> bool:
         """May one more be accepted, as far as the memory of unauthenticated clients goes? For it the first to go is cut
         off, unless that one has only just come: then the others wait to be accepted, as when many reconnect at once."""
-        if self._strangers.cost < self._most_cost:
+        if self._unauthenticated.cost < self._most_cost:
             return True
-        client = self._strangers.first_to_go()
-        if client is None or self._broker.timers.clock() - client.since < GRACE:
+        client = self._unauthenticated.first_to_go()
+        if client is None or self._timers.clock() - client.since < GRACE:
             return False
-        return self._make_room(self._broker.limits.reached("max_memory"))
+        return self._connections.make_room(self._limits.reached("max_memory"))
 
-    def met(self, client: Client) -> None:
+    def on_handshake_done(self, client: Client) -> None:
         """Its handshake is done: who it is may be asked still."""
-        if self.ask is None:
+        if self._ask is None:
             client.stranger = False
             self.forget(client)
 
     def forget(self, client: Client) -> None:
-        self._strangers.discard(client)
-        self._broker.timers.cancel(_timer(client))
+        self._unauthenticated.discard(client)
+        self._timers.cancel(_timer(client))
         if drop := self._asked.pop(client, None):
             drop()
 
     def _overdue(self, client: Client) -> None:
-        error_id = self._broker.mistakes.made(client, self._broker.limits.reached("auth_timeout"))
-        self._broker.core.say(client, b"- error %s\n" % error_id)
-        self.hang_up(client)
+        error_id = self._mistakes.made(client, self._limits.reached("auth_timeout"))
+        self._core.say(client, b"- error %s\n" % error_id)
+        self._connections.sockets.hang_up(client)
 
-    def _make_room(self, bad: BadRequest) -> bool:
-        """For one more there is no room: a stranger goes, if there is one. Who is known stays."""
-        client = self._strangers.first_to_go()
-        if client is None:
-            return False
-        self._broker.refused += 1
-        error_id = self._broker.mistakes.refused(client.peer, BadRequest(bad.reason, GAVE_WAY))
-        self._broker.core.say(client, b"- error %s\n" % error_id)
-        self.dismiss(client)
-        return True
-
-    def cut_short(self, client: Client) -> None:
-        """Nothing that it says after this line is heard; it is hung up on when it was told why."""
-        self._broker.core.block(client)
-        self.hang_up(client)
-
-    def put_off(self, client: Client) -> None:
+    def limit_failures(self, client: Client) -> None:
         """A stranger was told an error; one who goes on like that is heard no more."""
         if client.lines >= MOST_IN_VAIN and not client.blocked:
-            self._broker.mistakes.refused(client.peer, BadRequest(IN_VAIN))
-            self.cut_short(client)
+            self._mistakes.refused(client.peer, BadRequest(IN_VAIN))
+            self._connections.cut_short(client)
 
     # ── tokens ──
 
     def admit(self, client: Client, request_id: bytes, token: bytes) -> None:
         """It says who it is; what it says after that waits until this is decided. Where nobody asks, that is fine."""
-        if self.ask is None:
-            self._broker.core.say(client, b"%s ok \n" % request_id)
+        if self._ask is None:
+            self._core.say(client, b"%s ok \n" % request_id)
             return
         if not client.stranger:
             raise BadRequest("it has said who it is already")
-        self._broker.timers.cancel(_timer(client))
-        self._broker.core.block(client)
+        self._timers.cancel(_timer(client))
+        self._core.block(client)
         said, decided = token.decode("utf-8", "backslashreplace"), partial(self._decided, client, request_id)
         try:
-            if drop := self.ask(said, client.peer, decided):
+            if drop := self._ask(said, client.peer, decided):
                 self._asked[client] = drop
         except Exception:  # nobody will decide
-            self.hang_up(client)
+            self._connections.sockets.hang_up(client)
             raise
 
     def _decided(self, client: Client, request_id: bytes, answer: Rights | bytes) -> None:
         self._asked.pop(client, None)
         if isinstance(answer, Rights):
             client.stranger = False
-            self._strangers.discard(client)
+            self._unauthenticated.discard(client)
             self.entitle(client, answer)
             log.debug(Entry("client {client} is {token}", client=client.peer, token=answer.name))
-            self._broker.core.say(client, b"%s ok \n" % request_id)
-            self._broker.core.unblock(client)
+            self._core.say(client, b"%s ok \n" % request_id)
+            self._core.unblock(client)
         else:
-            self._broker.mistakes.errors += 1
-            self._broker.core.say(client, b"%s error %s\n" % (request_id, answer))
-            self.hang_up(client)
+            self._mistakes.errors += 1
+            self._core.say(client, b"%s error %s\n" % (request_id, answer))
+            self._connections.sockets.hang_up(client)
 
     def failed(self, peer: str, bad: BadRequest) -> bytes:
         """A token was refused, here or over HTTP; answers the error_id to tell."""
         self.failures += 1
-        return self._broker.mistakes.refused(peer, bad)
+        return self._mistakes.refused(peer, bad)
 
     # ── rights ──
 
@@ -193,7 +189,7 @@ class Entrance:
         """Tokens have changed. `current` tells what somebody's rights are now; None: its token is gone."""
         told: Counter[tuple[str, str]] = Counter()  # by token and reason
         kept: dict[str, dict[Queue, bool]] = {}  # by token, the queues that it consumes
-        for client in list(self._broker.clients):
+        for client in list(self._connections.clients):
             if client.inside or client.stranger:
                 continue
             old, new = client.rights, current(client.rights)
@@ -219,7 +215,7 @@ class Entrance:
         """Has it something that it would not get now?"""
         if not all(client.rights.may_consume(queue.name) for queue in _queues(client)):
             return True
-        return not client.rights.reads_no_less_than(old) and self._broker.histories.is_reading(client)
+        return not client.rights.reads_no_less_than(old) and self._histories.is_reading(client)
 
     def _dismiss(self, client: Client, reason: str, told: Counter[tuple[str, str]]) -> None:
         """Nothing more goes out to it, nor what waits for it already: its messages return, and others get them."""
@@ -228,8 +224,8 @@ class Entrance:
             said = "client {client} is cut off: {reason}: {token}"
             log.warning(Entry(said, client=client.peer, reason=reason, token=client.rights.name))
         self.entitle(client, NOTHING)
-        self._broker.core.block(client)
-        self.cut_off(client)
+        self._core.block(client)
+        self._connections.sockets.cut_off(client)
 
 
 def _timer(client: Client) -> tuple[str, Client]:

@@ -1,20 +1,23 @@
 """What can be asked about the broker: the views that `_eval` looks at, and `stats`. It only reads."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from mqks import __version__
-from mqks.broker.client import Client
-from mqks.broker.durable import Durable
+from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest, Fault
-from mqks.broker.jsons import dumps
-from mqks.broker.operations import Operations
-from mqks.broker.queue import Queue
+from mqks.broker.eval.views import Rows, Table, View, limit
+from mqks.broker.protocol.jsons import dumps
+from mqks.broker.queues.queue import Queue
 from mqks.broker.slices import Job
-from mqks.broker.views import Rows, Table, View, limit
 from mqks.core.parts import Consumer
 from mqks.names import name_of, text
+
+if TYPE_CHECKING:
+    from mqks.broker.broker import Broker
 
 T = TypeVar("T")
 
@@ -140,14 +143,14 @@ class StateView(View):
         "limits": "limit → how often it was reached",
     }
 
-    def __init__(self, broker: Operations) -> None:
+    def __init__(self, broker: Broker) -> None:
         core = broker.core
         self._broker = broker
         self._names: dict[bytes, list[str]] = {}
         self._made = 0  # names in them
         self.version = __version__
         self.uptime = round(broker.timers.clock() - broker.started, 3)
-        self.connections = broker.connections
+        self.connections = broker.connections.count
         self.published = core.published
         self.delivered = core.delivered
         self.acked = core.acked
@@ -155,7 +158,7 @@ class StateView(View):
         self.dropped = core.dropped
         self.duplicates = core.seen.duplicates
         self.remembered = len(core.seen)
-        self.errors = broker.errors
+        self.errors = broker.mistakes.errors
         self.position = core.position
         self.memory = core.used
         self.max_line = core.max_line
@@ -165,11 +168,11 @@ class StateView(View):
 
     @property
     def queues(self) -> Table:
-        return Table(Named(self._broker.queues), QueueView)
+        return Table(Named(self._broker.queues.by_name), QueueView)
 
     @property
     def consumers(self) -> Rows:
-        queues = self._broker.queues.values()
+        queues = self._broker.queues.by_name.values()
         return Rows(
             self._broker.core.consumers, lambda: (one for queue in queues for one in queue.consumers), ConsumerView
         )
@@ -188,7 +191,9 @@ class StateView(View):
 
     @cached_property
     def clients(self) -> Table:
-        return Table({client.peer: client for client in self._broker.clients if not client.inside}, ClientView)
+        return Table(
+            {client.peer: client for client in self._broker.connections.clients if not client.inside}, ClientView
+        )
 
 
 class Named(Mapping[str, T]):
@@ -210,7 +215,7 @@ class Named(Mapping[str, T]):
 class _Events(Mapping[str, bytes]):
     """Likewise the events that queues are bound to: not those that only the broker itself listens to."""
 
-    def __init__(self, broker: Operations) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._events = broker.core.events
         self._hidden = {event for event in broker.listeners if not self._events.queues(event)}
 
@@ -231,9 +236,9 @@ def _as_dict(view: View, but: tuple[str, ...] = ()) -> dict[str, Any]:
     return {field: getattr(view, field) for field in view.fields if field not in but}
 
 
-def _journal(broker: Durable) -> dict[str, Any]:
+def _journal(broker: Broker) -> dict[str, Any]:
     """What is on disk, and how safely."""
-    journal = broker.journal
+    journal = broker.persistence.journal
     if journal is None:
         return {"durability": "memory"}
     now = broker.wall()
@@ -257,11 +262,11 @@ def _journal(broker: Durable) -> dict[str, Any]:
     }
 
 
-def stats(broker: Durable, client: Client, request_id: bytes) -> Job:
+def stats(broker: Broker, client: Client, request_id: bytes) -> Job:
     """Answer with all figures, as an object of JSON. With very many queues it is made in slices, and their figures are
     of different moments; the client is not heard meanwhile, so that its replies keep their order."""
     figures = {**_as_dict(StateView(broker), but=("queues", "consumers", "events", "clients")), **_journal(broker)}
-    queues = list(broker.queues.values())
+    queues = list(broker.queues.by_name.values())
     text_of_queues: list[bytes] = []
     size = 0
     broker.core.block(client)

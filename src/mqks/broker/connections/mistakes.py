@@ -11,7 +11,7 @@ mistakes were lately is touched here.
 import logging
 from dataclasses import dataclass, field
 
-from mqks.broker.client import Client, Flood
+from mqks.broker.connections.client import Client, Flood
 from mqks.broker.errors import BadRequest, Fault
 from mqks.broker.timers import Timers
 from mqks.dtid import Dtids

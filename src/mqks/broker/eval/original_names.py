@@ -3,16 +3,20 @@
 Nothing here is copied for an expression that does not look at it, but for lists of clients and of queues.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, KeysView, Mapping
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from mqks.broker.inspection import ConsumerView, Named, QueueView, StateView
-from mqks.broker.operations import Operations
-from mqks.broker.queue import Queue
-from mqks.broker.views import Table, View
+from mqks.broker.eval.inspection import ConsumerView, Named, QueueView, StateView
+from mqks.broker.eval.views import Table, View
+from mqks.broker.queues.queue import Queue
 from mqks.core.parts import Consumer
 from mqks.names import name_of, text
+
+if TYPE_CHECKING:
+    from mqks.broker.broker import Broker
 
 WORKERS = 1
 ID_LENGTH = 24  # of a dtid
@@ -66,8 +70,8 @@ class ConfigView(Table):
         "id_length": "the length of an id that the broker makes",
     }
 
-    def __init__(self, broker: Operations) -> None:
-        host, _, port = (broker.addresses or ["127.0.0.1:0"])[0].rpartition(":")
+    def __init__(self, broker: Broker) -> None:
+        host, _, port = (broker.connections.addresses or ["127.0.0.1:0"])[0].rpartition(":")
         self.workers = [f"{host}:{port}:{port}"]
         self.host = host
         self.port_for_clients = self.port_for_workers = int(port)
@@ -82,7 +86,7 @@ class OriginalStateView(StateView):
 
     @cached_property
     def queued(self) -> int:
-        return sum(queue.published for queue in self._broker.queues.values())
+        return sum(queue.published for queue in self._broker.queues.by_name.values())
 
     @property
     def consumed(self) -> int:
@@ -94,37 +98,39 @@ class OriginalStateView(StateView):
 
     @property
     def events_by_queues(self) -> Table:
-        return Table(Named(self._broker.queues), lambda queue: QueueView(queue).events)
+        return Table(Named(self._broker.queues.by_name), lambda queue: QueueView(queue).events)
 
     @property
     def queues_used(self) -> Table:
-        return Table(Named(self._broker.queues), UsedView)
+        return Table(Named(self._broker.queues.by_name), UsedView)
 
     @cached_property
     def queues_to_delete_when_unused(self) -> dict[str, bool | float]:
-        unused = ((text(queue.name), queue.unused) for queue in self._broker.queues.values())
+        unused = ((text(queue.name), queue.unused) for queue in self._broker.queues.by_name.values())
         return {name: seconds or True for name, seconds in unused if seconds is not None}
 
     @property
     def consumers_by_queues(self) -> Table:
-        return Table(Named(self._broker.queues), lambda queue: KeysView(_Ids(queue, self._broker)))
+        return Table(Named(self._broker.queues.by_name), lambda queue: KeysView(_Ids(queue, self._broker)))
 
     @cached_property
     def consumer_ids_by_clients(self) -> Table:
-        clients = {client.peer: client for client in self._broker.clients if client.consumers and not client.inside}
+        clients = {
+            client.peer: client for client in self._broker.connections.clients if client.consumers and not client.inside
+        }
         return Table(clients, lambda client: KeysView(Named(client.consumers)))
 
     @property
     def queues_by_consumer_ids(self) -> Table:
-        return Table(Named(self._broker.consumer_ids), lambda consumer: ConsumerView(consumer).queue)
+        return Table(Named(self._broker.consumers.by_id), lambda consumer: ConsumerView(consumer).queue)
 
     @property
     def clients_by_consumer_ids(self) -> Table:
-        return Table(Named(self._broker.consumer_ids), lambda consumer: ConsumerView(consumer).client)
+        return Table(Named(self._broker.consumers.by_id), lambda consumer: ConsumerView(consumer).client)
 
     @property
     def messages_by_consumer_ids(self) -> Table:
-        return Table(Named(self._broker.consumer_ids), MessagesView)
+        return Table(Named(self._broker.consumers.by_id), MessagesView)
 
     @property
     def responses_by_clients(self) -> Table:
@@ -138,10 +144,10 @@ class OriginalStateView(StateView):
 class _Ids(Mapping[str, Consumer]):
     """The consumers of a queue by their ids, without a copy."""
 
-    def __init__(self, queue: Queue, broker: Operations) -> None:
+    def __init__(self, queue: Queue, broker: Broker) -> None:
         self._queue = queue
         self._consumers = queue.consumers
-        self._ids = broker.consumer_ids
+        self._ids = broker.consumers.by_id
 
     def __getitem__(self, name: str) -> Consumer:
         for consumer in self._ids.having(name_of(name)):

@@ -1,13 +1,15 @@
 """A queue as the broker's policy sees it: what it is subscribed to, how long it may be, since when nobody consumes it
 and when it goes. Its messages are the core's."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from __future__ import annotations
 
-from mqks.broker import jsons
-from mqks.broker.overflow import NO_BOUNDS, Bounds
-from mqks.broker.patterns import Pattern
-from mqks.broker.words import PREFETCH, UNUSED, rounded
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mqks.broker.protocol import jsons
+from mqks.broker.protocol.words import BYTES, LENGTH, OVERFLOW, PREFETCH, UNUSED, rounded
+from mqks.broker.queues.patterns import Pattern
 from mqks.core.parts import Consumer
 from mqks.core.parts import Queue as CoreQueue
 
@@ -15,6 +17,47 @@ STICKY = b"--sticky"
 PATTERN = b" --pattern "  # what follows is JSON, to the end
 MANY_EVENTS = 300
 LONG = 1 << 14  # bytes of a definition
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a queue has of its own; 0 and none: what the broker has."""
+
+    max_length: int = 0
+    max_bytes: int = 0
+    overflow: bytes = b""
+
+    def changed(self, flags: Mapping[bytes, Any]) -> Bounds:
+        """With what these flags say, of those that a request has."""
+        if flags.keys().isdisjoint((LENGTH, BYTES, OVERFLOW)):
+            return self  # most queues share one
+        return Bounds(
+            flags.get(LENGTH, self.max_length),
+            flags.get(BYTES, self.max_bytes),
+            flags.get(OVERFLOW, self.overflow),
+        )
+
+    def values(self) -> dict[bytes, bytes]:
+        """Each flag and its value."""
+        return {LENGTH: b"%d" % self.max_length, BYTES: b"%d" % self.max_bytes, OVERFLOW: self.overflow}
+
+    def text(self) -> bytes:
+        """As flags, each after a space."""
+        return b"".join(b" %s=%s" % (flag, value) for flag, value in self.values().items() if value not in (b"0", b""))
+
+    def differing(self, other: Bounds) -> set[bytes]:
+        """The flags whose values are not the same."""
+        if self == other:
+            return set()
+        return {flag for flag, _ in self.values().items() ^ other.values().items()}
+
+    @classmethod
+    def read(cls, flags: Mapping[bytes, bytes]) -> Bounds:
+        """From such flags, among others."""
+        return cls(int(flags.get(LENGTH, 0)), int(flags.get(BYTES, 0)), flags.get(OVERFLOW, b""))
+
+
+NO_BOUNDS = Bounds()
 
 
 class Queue(CoreQueue):
@@ -100,7 +143,7 @@ class Definition(NamedTuple):
     bounds: Bounds
 
     @classmethod
-    def read(cls, text: bytes) -> "Definition":
+    def read(cls, text: bytes) -> Definition:
         """The reverse of `Queue.definition`. All that was ever written is taken: neither a limit nor a check of
         requests, which may be stricter than it was then, keeps a broker from starting."""
         start, _, pattern = text.partition(PATTERN)

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, KeysView, Mapping
 from typing import Any
 
-from mqks.broker.views import (
+from mqks.broker.eval.views import (
     LAZY,
     LISTS,
     MAX_DEPTH,

@@ -18,12 +18,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from mqks.broker.bridge import name_in
-from mqks.broker.client import Client
-from mqks.broker.durable import Durable
+from mqks.broker.capacity import Capacity
+from mqks.broker.connections.client import Client
+from mqks.broker.connections.mistakes import SHOWN_OF_A_LINE, Mistakes
 from mqks.broker.errors import BadRequest, Fault
-from mqks.broker.mistakes import SHOWN_OF_A_LINE
+from mqks.broker.limits import Limits
+from mqks.broker.persistence.persistence import Persistence
+from mqks.broker.protocol.bridge import name_in
+from mqks.broker.timers import Timers
 from mqks.core.history import answers
+from mqks.core.hub import Core
 from mqks.core.keeping import first_bad
 from mqks.core.parts import Connection
 from mqks.journal.format import FIRST_LINE_ROOM, HEADER_SIZE, dtid_floor, parse_header, parse_segment_line
@@ -69,8 +73,22 @@ class Stream:
 class Histories:
     """All streams of a broker."""
 
-    def __init__(self, broker: Durable) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        core: Core,
+        timers: Timers,
+        limits: Limits,
+        capacity: Capacity,
+        mistakes: Mistakes,
+        persistence: Persistence,
+    ) -> None:
+        self._core = core
+        self._timers = timers
+        self._limits = limits
+        self._capacity = capacity
+        self._mistakes = mistakes
+        self._persistence = persistence
+        persistence.when_it_grows(self.grew)
         self._streams: dict[Client, list[Stream]] = {}
         self._followers: dict[Stream, None] = {}
         self._left = 0  # bytes that may be looked at in this turn
@@ -78,19 +96,19 @@ class Histories:
         self._hungry: dict[Stream, None] = {}  # wait for memory to read their next piece, in this order
         self._idle: dict[Stream, None] = {}  # have pieces, and clients without room: for longest the first
         self.held = 0  # bytes of pieces that were read, or are being read
-        self.most_held = min(MOST_HELD, broker.core.max_memory // SHARE)
+        self.most_held = min(MOST_HELD, core.max_memory // SHARE)
 
     # ── where it begins and ends ──
 
     @property
     def earliest(self) -> int:
-        journal = self._broker.journal
+        journal = self._persistence.journal
         return journal.segments.earliest if journal else 0
 
     @property
     def visible(self) -> int:
         """Up to where the log is shown."""
-        return self._broker.journal.visible if self._broker.journal else self._broker.core.position
+        return self._persistence.journal.visible if self._persistence.journal else self._core.position
 
     def place(self, where: bytes) -> int:
         """The position that a word of a request names."""
@@ -103,8 +121,8 @@ class Histories:
         try:
             yield
         except OSError as error:
-            if self._broker.journal is not None:
-                self._broker.journal.fail(f"the journal cannot be read: {error}")
+            if self._persistence.journal is not None:
+                self._persistence.journal.fail(f"the journal cannot be read: {error}")
             raise Fault("the journal cannot be read", str(error)) from None
 
     def _place(self, where: bytes) -> int:
@@ -125,7 +143,7 @@ class Histories:
     def _check_gap(self, position: int, *, given_up: bool) -> None:
         """Between files something may have been removed or (given_up: never mind) given up by a salvage, or there never
         was a message."""
-        journal = self._broker.journal
+        journal = self._persistence.journal
         if journal is None or position == self.visible or journal.segments.holding(position) is not None:
             return
         following = journal.segments.after(position)
@@ -150,28 +168,28 @@ class Histories:
         return min(place, self.visible)
 
     def _journal(self, what: str) -> Journal:
-        if self._broker.journal is None:
+        if self._persistence.journal is None:
             raise BadRequest(f"{what} needs a journal: the broker runs with --memory")
-        return self._broker.journal
+        return self._persistence.journal
 
     # ── streams ──
 
     def begin(self, stream: Stream) -> None:
         streams = self._streams.setdefault(stream.client, [])
         if len(streams) >= MOST_STREAMS:
-            raise self._broker.limits.reached("histories", str(MOST_STREAMS))
+            raise self._limits.reached("histories", str(MOST_STREAMS))
         if any(one.request_id == stream.request_id for one in streams):
             raise BadRequest("this request id has a history that has not ended")
         if stream.raw:
             self._journal("--raw")
         stream.kept += STREAM_COST + len(stream.request_id)
-        self._broker.check_reader(stream.client, stream.kept)
-        in_memory = self._broker.journal is None
+        self._capacity.check_reader(stream.client, stream.kept)
+        in_memory = self._persistence.journal is None
         with self._reading():
-            stream.position = self._broker.core.line_near(stream.start) if in_memory else self._batch_with(stream.start)
+            stream.position = self._core.line_near(stream.start) if in_memory else self._batch_with(stream.start)
         streams.append(stream)
-        self._broker.for_readers.charge(stream.kept)
-        self._broker.core.expect(stream.client, 1)
+        self._capacity.readers.charge(stream.kept)
+        self._core.expect(stream.client, 1)
         self._go_on(stream)
 
     def _batch_with(self, position: int) -> int:
@@ -261,8 +279,8 @@ class Histories:
                 self._read_on(stream)
             elif stream.follow and stream.position < stream.stop:
                 self._followers[stream] = None
-                if self._broker.journal is None:
-                    self._broker.timers.set("follow", LOOK_AGAIN, self.grew)
+                if self._persistence.journal is None:
+                    self._timers.set("follow", LOOK_AGAIN, self.grew)
                 return
             else:
                 self._end(stream)
@@ -273,18 +291,18 @@ class Histories:
         self._have_a_turn()
 
     def _have_a_turn(self) -> None:
-        if not self._broker.timers.is_set("history"):
+        if not self._timers.is_set("history"):
             self._come_back(0.0)
 
     def _come_back(self, pause: float = PAUSE) -> None:
         """Have a turn soon, though nobody may send anything: it is turns that look at something."""
         if self._waiting or self._hungry:
-            self._broker.timers.set("history", pause, self._come_back)
+            self._timers.set("history", pause, self._come_back)
         else:
-            self._broker.timers.cancel("history")
+            self._timers.cancel("history")
 
     def _look_at_some(self) -> None:
-        clock = self._broker.timers.clock
+        clock = self._timers.clock
         enough = clock() + LONGEST_LOOK
         self._left = MOST_LOOKED
         while self._waiting:
@@ -323,13 +341,13 @@ class Histories:
 
     def _has_room(self, client: Client) -> bool:
         """If it has none, its streams go on when it has."""
-        core, pending = self._broker.core, client.pending_size
+        core, pending = self._core, client.pending_size
         client.reads_history = pending >= core.high_water or (pending > 0 and core.used >= core.ceiling)
         return not client.reads_history
 
     def _may_read_ahead(self, stream: Stream) -> bool:
         """Have the next piece read while this one is looked at; not where memory has it anyway."""
-        spare = self._broker.journal is not None and stream.piece is None and self.held < self.most_held
+        spare = self._persistence.journal is not None and stream.piece is None and self.held < self.most_held
         return spare and self._has_room(stream.client)
 
     # ── memory ──
@@ -337,7 +355,7 @@ class Histories:
     def _count(self, size: int) -> None:
         """So much more is held, or, below zero, less."""
         self.held += size
-        self._broker.core.charge(size)
+        self._core.charge(size)
 
     def _release(self, stream: Stream) -> None:
         """Give back what it has. What is being read for it is given back when it comes."""
@@ -350,7 +368,7 @@ class Histories:
         for waiting in (self._followers, self._waiting, self._hungry):
             waiting.pop(stream, None)
         self._release(stream)
-        self._broker.for_readers.charge(-stream.kept)
+        self._capacity.readers.charge(-stream.kept)
 
     def _make_room(self) -> bool:
         """Is there memory for another piece? Those who do not read give theirs back for it, and read again later."""
@@ -373,13 +391,13 @@ class Histories:
         """Have the next piece, now or when the disk has it. What is wrong is told after what was read before it."""
         if stream.busy or stream.fault or stream.position >= min(self.visible, stream.stop):
             return
-        if self._broker.journal is not None:
+        if self._persistence.journal is not None:
             try:
-                self._read(stream, self._broker.journal)
+                self._read(stream, self._persistence.journal)
             except BadRequest as gone:
                 stream.fault = gone
             return
-        held = self._broker.core.held_lines(stream.position)
+        held = self._core.held_lines(stream.position)
         stream.position = self.visible if held is None else held[0] + len(held[1])
         stream.piece = held
         self._count(0 if held is None else len(held[1]))
@@ -434,7 +452,7 @@ class Histories:
 
     def _answer(self, stream: Stream, position: int, data: bytes) -> bool:
         """Say what is wanted of this, and whether it has come to its end."""
-        core = self._broker.core
+        core = self._core
         if stream.raw:
             stream.shown, ended = _whole_batches(data, position, stream)
             if stream.shown > position:
@@ -464,8 +482,8 @@ class Histories:
     def _close(self, stream: Stream, last: bytes) -> None:
         self._streams[stream.client].remove(stream)
         self._let_go(stream)
-        self._broker.core.say(stream.client, b"%s %s\n" % (stream.request_id, last))
-        self._broker.core.expect(stream.client, -1)
+        self._core.say(stream.client, b"%s %s\n" % (stream.request_id, last))
+        self._core.expect(stream.client, -1)
 
     def _is_open(self, stream: Stream) -> bool:
         return stream in self._streams.get(stream.client, ())
@@ -474,7 +492,7 @@ class Histories:
         """It cannot go on: say so, and end."""
         if self._is_open(stream):
             name = stream.request_id[:SHOWN_OF_A_LINE]
-            error_id = self._broker.mistakes.made(stream.client, bad, history=name, position=stream.position)
+            error_id = self._mistakes.made(stream.client, bad, history=name, position=stream.position)
             self._close(stream, b"error " + error_id)
 
 

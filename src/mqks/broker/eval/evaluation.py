@@ -1,13 +1,19 @@
 """`_eval`: the value of an expression over the broker, as text or as JSON. It only reads."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from mqks.broker.errors import BadRequest
-from mqks.broker.operations import Operations
-from mqks.broker.original_names import WORKERS, ConfigView, OriginalStateView
-from mqks.broker.safe_eval import evaluate
-from mqks.broker.views import EvalError, to_json, to_text
+from mqks.broker.eval.original_names import WORKERS, ConfigView, OriginalStateView
+from mqks.broker.eval.safe_eval import evaluate
+from mqks.broker.eval.views import EvalError, to_json, to_text
+
+if TYPE_CHECKING:
+    from mqks.broker.broker import Broker
 
 
-def _evaluate(broker: Operations, code: str) -> object:
+def _evaluate(broker: Broker, code: str) -> object:
     if not code.strip():
         raise BadRequest("expected an expression")
     try:
@@ -16,7 +22,7 @@ def _evaluate(broker: Operations, code: str) -> object:
         raise BadRequest("the expression was refused", str(error)) from None
 
 
-def evaluate_to_text(broker: Operations, code: bytes) -> bytes:
+def evaluate_to_text(broker: Broker, code: bytes) -> bytes:
     try:
         source = code.decode()
     except UnicodeDecodeError:
@@ -28,7 +34,7 @@ def evaluate_to_text(broker: Operations, code: bytes) -> bytes:
         raise BadRequest("the result was refused", str(error)) from None
 
 
-def evaluate_to_json(broker: Operations, code: str) -> object:
+def evaluate_to_json(broker: Broker, code: str) -> object:
     result = _evaluate(broker, code)
     try:
         return to_json(result)

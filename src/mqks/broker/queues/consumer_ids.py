@@ -1,12 +1,24 @@
-"""All consumers of the broker by their id, which several connections may use at once. Each step is O(1)."""
+"""All consumers of the broker by their id, which several connections may use at once. Each step is O(1).
+
+Each consumer that is here is charged as memory.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from mqks.broker.capacity import Reserve
 from mqks.core.parts import Consumer
+
+CONSUMER_COST = 600  # bytes of memory, beside the id; measured, and rounded up
+
+
+def consumer_cost(consumer_id: bytes) -> int:
+    """The core has the id twice, once as the beginning of replies."""
+    return CONSUMER_COST + 2 * len(consumer_id)
 
 
 class ConsumerIds(Mapping[bytes, Consumer]):
-    def __init__(self) -> None:
+    def __init__(self, readers: Reserve) -> None:
+        self._readers = readers
         # An id that several consumers have, which is rare, has them as keys of a dict.
         self._consumers: dict[bytes, Consumer | dict[Consumer, None]] = {}
 
@@ -35,8 +47,10 @@ class ConsumerIds(Mapping[bytes, Consumer]):
             found[consumer] = None
         elif found is not consumer:
             self._consumers[consumer.id] = {found: None, consumer: None}
+        self._readers.charge(consumer_cost(consumer.id))
 
     def remove(self, consumer: Consumer) -> None:
+        self._readers.charge(-consumer_cost(consumer.id))
         found = self._consumers[consumer.id]
         if isinstance(found, dict):
             del found[consumer]
