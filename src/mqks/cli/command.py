@@ -1,4 +1,4 @@
-"""What a command of `mqks` is, and what several of them share: arguments, sizes, times, a progress bar."""
+"""What a command of `mqks` is, and what several of them share: arguments, a progress bar."""
 
 import argparse
 import sys
@@ -217,33 +217,6 @@ def spell_out(words: list[str]) -> list[str]:
     end = words.index("--") if "--" in words else len(words)
     flags = [f"{word}=" if word in WITH_OR_WITHOUT_VALUE else word for word in words[:end]]
     return flags + words[end : end + 1] + [AS_IT_IS + word for word in words[end + 1 :]]
-
-
-# ── times and sizes ──
-
-
-def show_time(time: datetime | None) -> str:
-    """In UTC, to the microsecond; `-` where there is none."""
-    return time.isoformat(timespec="microseconds").replace("+00:00", "Z") if time else "-"
-
-
-def show_size(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def show_duration(duration: float) -> str:
-    """In the two largest units that it has."""
-    left = int(duration)
-    parts: list[str] = []
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, length)
-        if count or (unit == "s" and not parts):
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])
 
 
 class Bar:

@@ -10,9 +10,10 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
-from mqks.cli.command import Bar, Command, add_json, amount, name, place, seconds, show_size, show_time
+from mqks.cli.command import Bar, Command, add_json, amount, name, place, seconds
 from mqks.cli.connection import add_url, broker
 from mqks.cli.output import as_json, table, visible
+from mqks.formatting import size_in_tenths, time_in_utc
 from mqks.journal import Message, Reader, Segment
 from mqks.journal.files import ASIDE
 from mqks.journal.format import segment_name
@@ -74,7 +75,7 @@ def lines(reader: Reader, args: Namespace) -> Iterator[bytes]:
 
 
 def in_text(message: Message) -> bytes:
-    return b"%d %s %s\n" % (message.position, show_time(message.time).encode(), message.line)
+    return b"%d %s %s\n" % (message.position, time_in_utc(message.time).encode(), message.line)
 
 
 def in_json(message: Message) -> bytes:
@@ -99,7 +100,7 @@ def _plain(value: object) -> object:
         case bytes():
             return value.decode("utf-8", "backslashreplace")
         case datetime():
-            return show_time(value)
+            return time_in_utc(value)
         case Path():
             return str(value)
     return value
@@ -139,7 +140,7 @@ def summary_text(report: Report) -> Iterator[str]:
     if report.torn:
         segment, offset, text = report.torn
         yield f"{segment} at byte {offset}: {text}; not finished, or torn by a crash: the broker cuts it when it starts"
-    yield f"{report.segments} segments, {report.batches} batches, {report.lines} lines, {show_size(report.bytes)}"
+    yield f"{report.segments} segments, {report.batches} batches, {report.lines} lines, {size_in_tenths(report.bytes)}"
     advice = "what is damaged can be salvaged: stop the broker, then `mqks journal salvage`"
     yield "good" if report.good else f"{len(report.problems)} problems; {advice}"
 
@@ -190,12 +191,12 @@ def info_fields(found: Info) -> dict[str, object]:
 def info_text(found: Info) -> Iterator[str]:
     rows: list[Iterable[str]] = [("start", "end", "size", "first", "last", "fsync", "")]
     for one in found.segments:
-        times = show_time(one.first), show_time(one.last)
+        times = time_in_utc(one.first), time_in_utc(one.last)
         state = "sealed" if one.sealed else "live"
-        rows.append((str(one.start), str(one.end), show_size(one.size), *times, one.fsync or "-", state))
+        rows.append((str(one.start), str(one.end), size_in_tenths(one.size), *times, one.fsync or "-", state))
     yield from table(rows)
-    yield f"earliest {found.earliest}, latest {found.latest}, {show_size(found.size)}"
-    yield from (f"aside: {name}, {show_size(size)}" for name, size in found.aside.items())
+    yield f"earliest {found.earliest}, latest {found.latest}, {size_in_tenths(found.size)}"
+    yield from (f"aside: {name}, {size_in_tenths(size)}" for name, size in found.aside.items())
     if found.queues:
         yield "queues at the last checkpoint (a running broker tells by `stats` how they are now):"
         yield from table([found.queues[0], *([str(_plain(value)) for value in one.values()] for one in found.queues)])
@@ -209,9 +210,9 @@ def repair(args: Namespace) -> int:
     for one in done:
         print(f"{one.segment} was damaged; as it was it is now {one.aside}")
         for start, end in one.kept:
-            print(f"  kept {start} to {end}, {show_size(end - start)}")
+            print(f"  kept {start} to {end}, {size_in_tenths(end - start)}")
         for start, end, reason in one.lost:
-            print(f"  lost {start} to {end}, {show_size(end - start)}: {reason}")
+            print(f"  lost {start} to {end}, {size_in_tenths(end - start)}: {reason}")
     print(f"{len(done)} segments salvaged: start the broker" if done else "no damage: nothing was changed")
     return 0
 

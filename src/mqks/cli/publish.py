@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqks.cli.command import Bar, Command, add_json, data, event, name, name_or_nothing, wrong_with
 from mqks.cli.connection import add_url, broker
-from mqks.cli.output import as_json, complain, counted, shown_name
+from mqks.cli.output import as_json, complain, shown_name
+from mqks.formatting import counted
 
 if TYPE_CHECKING:
     from mqks.client.blocking import Client
