@@ -10,7 +10,8 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
-from mqks.cli.command import Bar, Command, add_json, amount, name, place, seconds
+from mqks import values
+from mqks.cli.command import Bar, Command, add_json, amount, name, place, seconds, typed
 from mqks.cli.connection import add_url, broker
 from mqks.cli.output import as_json, table, visible
 from mqks.formatting import size_in_tenths, time_in_utc
@@ -221,17 +222,21 @@ def repair(args: Namespace) -> int:
 
 
 def add_hold(parser: ArgumentParser) -> None:
+    place = typed(values.place(times=False), "a position, earliest or latest")
     parser.add_argument("name", metavar="NAME", type=name, help="of the hold; one that is there is replaced")
     where = "from where on nothing is removed: a position, earliest or latest (default: earliest)"
-    parser.add_argument("--from", dest="start", metavar="PLACE", type=hold_place, default="earliest", help=where)
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="PLACE",
+        type=place,
+        default="earliest",
+        help=where,
+    )
     parser.add_argument(
         "--for", dest="seconds", metavar="S", type=seconds, required=True, help="for so many seconds; 0 ends it"
     )
     add_url(parser)
-
-
-def hold_place(text: str) -> int | str:
-    return text if text in ("earliest", "latest") else amount(text)
 
 
 def hold(args: Namespace) -> int:
