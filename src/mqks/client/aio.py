@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from mqks.client import verbs
+from mqks.client import protocol, verbs
 from mqks.client.address import find_address
 from mqks.client.aio_driver import AsyncDriver, resolve
 from mqks.client.aio_stream import Answers, Stream
@@ -208,7 +208,7 @@ class AsyncClient(BaseClient[Coroutine[Any, Any, str], Coroutine[Any, Any, None]
         return id
 
     async def stats(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(await self._driver.ask("stats"))
+        answer: dict[str, Any] = json.loads(await self._driver.ask(protocol.STATS))
         return answer
 
     async def history(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from mqks.client import verbs
+from mqks.client import protocol, verbs
 from mqks.client.address import find_address
 from mqks.client.base_client import BaseClient
 from mqks.client.blocking_driver import NEVER, BlockingDriver
@@ -211,7 +211,7 @@ class Client(BaseClient[str, None, Consumer]):
         return id
 
     def stats(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(ask(self._driver, "stats"))
+        answer: dict[str, Any] = json.loads(ask(self._driver, protocol.STATS))
         return answer
 
     def history(
