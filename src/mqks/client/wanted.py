@@ -7,7 +7,7 @@ here does I/O; the session decides when something is said.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 from mqks.client import limits as of_queue
 from mqks.client import protocol
@@ -73,20 +73,34 @@ class Wanted(ABC):
     finished = False  # the last answer was the last one
 
 
+class MessageOptions(TypedDict, total=False):
+    """The keywords that consumers and receivers share."""
+
+    manual_ack: bool
+    prefetch: int | None
+    limits: QueueLimits | None
+    message: type[Message]
+    deliver: Required[Deliver]
+    ended: Required[Ended]
+
+
 class WantedMessages(Wanted):
     """What takes messages from a queue, and settles them."""
 
     def __init__(
         self,
         queue: str,
-        manual_ack: bool,
-        prefetch: int | None,
-        limits: QueueLimits | None,
+        *,
+        manual_ack: bool = False,
+        prefetch: int | None = None,
+        limits: QueueLimits | None = None,
+        message: type[Message] = Message,
         deliver: Deliver,
         ended: Ended,
     ) -> None:
         super().__init__(deliver, ended)
         self.queue = queue
+        self.message = message
         self.limits = of_queue.flags(limits or {})
         self.manual_ack = manual_ack
         self.prefetch = (PREFETCH if manual_ack else 0) if prefetch is None else prefetch
@@ -109,21 +123,16 @@ class WantedConsumer(WantedMessages):
         events: Iterable[str] = (),
         *,
         add_events: Iterable[str] = (),
-        manual_ack: bool = False,
-        prefetch: int | None = None,
         delete_queue_when_unused: bool | float = False,
-        limits: QueueLimits | None = None,
-        message: type[Message] = Message,
-        deliver: Deliver,
-        ended: Ended,
+        **options: Unpack[MessageOptions],
     ) -> None:
-        super().__init__(queue, manual_ack, prefetch, limits, deliver, ended)
-        if prefetch and not manual_ack:
+        super().__init__(queue, **options)
+        if options.get("prefetch") and not self.manual_ack:
             raise ValueError("prefetch is a limit of unacked messages: it goes with manual_ack=True")
         self.events = tuple(events)
         self.add_events = tuple(add_events)
         self._deletion = protocol.deletion_flags(delete_queue_when_unused)
-        self.kind = message
+        self.kind = self.message
 
     def request(self) -> str:
         flags = [*self._deletion, *protocol.delivery_flags(self.manual_ack, self.prefetch), *self.limits]
@@ -161,19 +170,13 @@ class WantedReceiver(WantedMessages):
         queue: str,
         pattern: Mapping[str, Any],
         *,
-        manual_ack: bool = False,
-        prefetch: int | None = None,
         delete_queue_when_unused: bool | float = True,
-        limits: QueueLimits | None = None,
-        message: type[Message] = Message,
-        deliver: Deliver,
-        ended: Ended,
+        **options: Unpack[MessageOptions],
     ) -> None:
-        super().__init__(queue, manual_ack, prefetch, limits, deliver, ended)
+        super().__init__(queue, **options)
         self.pattern = json.loads(json.dumps(pattern, allow_nan=False))  # a copy, which nobody changes
         seconds = delete_queue_when_unused
         self.unused = seconds if isinstance(seconds, bool) else float(seconds)
-        self.message = message
 
     def request(self) -> str:
         asked: dict[str, Any] = {"pattern": self.pattern, "queue": self.queue}

@@ -79,37 +79,34 @@ class QueueSample(NamedTuple):
     def link(self) -> str:
         return f"#/queue/{self.key}"
 
+    def found(self, kind: str, text: str, why: str, more: str, weight: float) -> Found:
+        """That the queue `text`."""
+        sentence = f"{quoted(self.name)} {text}"
+        return Found(kind, self.key, WARNING, sentence, why, self.link, more, queue=self.name, weight=weight)
+
 
 def no_consumer(queue: QueueSample, limits: Limits) -> Iterator[Found]:
     if queue.ready and not queue.consumers and queue.alone >= limits.alone:
         alone = duration(queue.alone)
         since = f"since the start {alone} ago" if queue.since_start else f"for {alone}"
         waits = f"{counted(queue.ready, 'message')} {'waits' if queue.ready == 1 else 'wait'}"
-        yield Found(
+        yield queue.found(
             "no-consumer",
-            queue.key,
-            WARNING,
-            f"{quoted(queue.name)} has had no consumer {since}, {waits}.",
+            f"has had no consumer {since}, {waits}.",
             f"no consumer {since}",
-            queue.link,
             "{} more queues have messages and no consumer.",
-            queue=queue.name,
-            weight=queue.ready,
+            queue.ready,
         )
 
 
 def poison(queue: QueueSample, limits: Limits) -> Iterator[Found]:
     if queue.retrying >= limits.retries:
-        yield Found(
+        yield queue.found(
             "poison",
-            queue.key,
-            WARNING,
-            f"{quoted(queue.name)} gives the same messages again and again: one came back {queue.retrying:,} times.",
+            f"gives the same messages again and again: one came back {queue.retrying:,} times.",
             f"a message came back {queue.retrying:,} times",
-            queue.link,
             "{} more queues give the same messages again and again.",
-            queue=queue.name,
-            weight=queue.retrying,
+            queue.retrying,
         )
 
 
@@ -136,17 +133,13 @@ def behind(queue: QueueSample, limits: Limits) -> Iterator[Found]:
     if age is None or age < limits.behind or any(slow(queue, limits)):  # a slow consumer is the reason, and told of
         return
     if queue.consumers and queue.grown > 0 and queue.out_rate < queue.in_rate:
-        yield Found(
+        yield queue.found(
             "behind",
-            queue.key,
-            WARNING,
-            f"{quoted(queue.name)} falls behind: {rate(queue.in_rate)} come and {rate(queue.out_rate)} go, "
+            f"falls behind: {rate(queue.in_rate)} come and {rate(queue.out_rate)} go, "
             f"the oldest of {counted(queue.ready, 'message')} has waited for {duration(age)}.",
             f"{rate(queue.in_rate)} come, {rate(queue.out_rate)} go",
-            queue.link,
             "{} more queues fall behind.",
-            queue=queue.name,
-            weight=queue.ready,
+            queue.ready,
         )
 
 
