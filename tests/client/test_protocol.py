@@ -61,12 +61,12 @@ def test_what_is_no_reply(line: str) -> None:
 
 
 def test_what_comes_for_a_history() -> None:
-    assert protocol.parse_history_end("--end 7") == "7"
-    assert protocol.parse_history_end("7 m1 event=e d") is None
-    assert protocol.parse_record("7 m1 event=e  d d") == ("7", "m1", "e", " d d")
-    assert protocol.parse_record("7 m1 eve", cut=True) == ("7", "m1", "eve", "")
-    with pytest.raises(ValueError, match="unpack"):
-        protocol.parse_record("7 m1")
+    assert protocol.parse_history("--end 7") == protocol.parse_cut_history("--end 7") == "7"
+    assert protocol.parse_history("7 m1 event=e  d d") == ("7", "m1", "e", " d d")
+    assert protocol.parse_cut_history("7 m1 event=e  d d") == ("7", "m1", "e", " d d")
+    assert protocol.parse_cut_history("7 m1 eve") == ("7", "m1", "eve", "")
+    with pytest.raises(ValueError, match="not a record"):
+        protocol.parse_history("7 m1")
 
 
 def test_what_comes_for_consumers_and_receivers() -> None:
@@ -89,6 +89,26 @@ def test_the_compiled_half_writes_the_same_publish() -> None:
     lines.know("e")
     assert lines.publish("e", "d d") == "m1"
     assert lines.take().decode() == protocol.line("m1", protocol.publish("e", "d d", confirm=False))
+
+
+@pytest.mark.parametrize(("id", "request_"), [("m1", "ack c m"), ("m1", "ack c \xe4"), ("\udcff", "ack c m"), ("", "")])
+def test_the_compiled_half_writes_the_same_request(id: str, request_: str) -> None:
+    lines = Lines(lambda: "m1")
+    lines.put("before\n")
+    lines.put_request(id, request_)
+    assert lines.take() == b"before\n" + protocol.encode(protocol.line(id, request_))
+
+
+@pytest.mark.parametrize(
+    "text", ["7 m1 event=e", "7  event= ", "7 m1 x d", "   ", " ", "", "7 m1 event=\U0001f600 \xe4 d"]
+)
+def test_the_compiled_half_cuts_any_text(text: str) -> None:
+    words = text.split(" ", 3)
+    if len(words) < 4:
+        with pytest.raises(ValueError, match="not a record"):
+            protocol.parse_history(text)
+    else:
+        assert protocol.parse_history(text) == (words[0], words[1], words[2][6:], words[3])
 
 
 @given(st.lists(st.binary(max_size=6) | st.text(alphabet="-{ \t\r\n\0a,retry=1", max_size=9).map(str.encode)))

@@ -1,8 +1,9 @@
 """The codec: how requests to a broker are written, and how its replies are cut.
 
 Both clients, the commands, the broker's HTTP side and Spark build and read all lines by this module. `wire` is its
-compiled half: it writes plain publishes and reads deliveries. Spark's sink joins lines as columns, from the heads and
-patterns here. Requests are action and data as text; an id is put in front by `line`. Nothing here does I/O.
+compiled half: it writes plain publishes, reads deliveries, and cuts replies and records. Spark's sink joins lines as
+columns, from the heads and patterns here. Requests are action and data as text; `line` puts an id in front. Nothing
+here does I/O.
 
 Text is UTF-8 with surrogateescape, so that data that is no text goes and comes unharmed.
 """
@@ -13,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from mqks.client.errors import Refused
+from mqks.client.wire import parse_history as parse_history
+from mqks.client.wire import parse_reply as parse_reply
 
 NOBODY = "-"  # the id of a reply to the connection itself
 SAFE_END = b"\r\n"  # the broker drops one \r before the end of a line: so data that ends in one keeps its own
@@ -25,8 +28,6 @@ RETRIED = re.compile(r'\{"retry": ([0-9]{1,9})[,}]')  # as the broker puts it be
 
 ERROR_MARK = b" error "  # in replies to publishes only one that refuses has it
 _PUBLISHES = ("publish", "send")
-_END = "--end "
-_EVENT = "event="
 _DELETION = "--delete-queue-when-unused"
 
 
@@ -64,6 +65,8 @@ def is_publish(line: str) -> bool:
 
 
 def publish(event: str, data: str, *, confirm: bool, once: str = "") -> str:
+    if confirm and not once:  # for each message, so not by way of the head
+        return f"publish --confirm {event} {data}"
     return f"{publish_head(confirm=confirm, once=once)}{event} {data}"
 
 
@@ -205,17 +208,6 @@ def delete_receivers_queue(queue: str) -> str:
 # ── replies ──
 
 
-def parse_reply(line: str) -> tuple[str, bool, str]:
-    """Its id, whether it is ok and no error, and its data: with an error the error_id. ValueError: it is no reply."""
-    id, _, rest = line.partition(" ")
-    outcome, _, data = rest.partition(" ")
-    if outcome == "ok":
-        return id, True, data
-    if outcome == "error":
-        return id, False, data
-    raise ValueError(f"not an answer: {line[:100]!r}")
-
-
 def answer(line: str, request: str) -> str:
     """The data of the reply to this request. Refused: the broker does not do it."""
     _, ok, data = parse_reply(line)
@@ -240,16 +232,12 @@ def parse_update(answer: str) -> Update:
     return Update([word for word in words[1:] if not word.startswith("--")], flags)
 
 
-def parse_history_end(answer: str) -> str | None:
-    """The place where a history, or a page of it, ends; None: it is a record."""
-    return answer[len(_END) :] if answer.startswith(_END) else None
-
-
-def parse_record(answer: str, *, cut: bool = False) -> tuple[str, str, str, str]:
-    """Position, id, event and data. Of a line that was `cut`, what is missing at its end is empty."""
-    words = answer.split(" ", 3)
-    position, id, event, data = [*words, "", "", ""][:4] if cut else words
-    return position, id, event.removeprefix(_EVENT), data
+def parse_cut_history(answer: str) -> tuple[str, str, str, str] | str:
+    """As `parse_history`, of a line of which the end may be missing: what is not there is empty."""
+    if answer.startswith("--end "):
+        return parse_history(answer)
+    position, id, event, data = [*answer.split(" ", 3), "", "", ""][:4]
+    return position, id, event.removeprefix("event="), data
 
 
 def is_pattern_update(answer: str) -> bool:

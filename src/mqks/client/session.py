@@ -23,6 +23,7 @@ from collections.abc import Callable
 from mqks.client import protocol
 from mqks.client.errors import ConnectionLost, MqksError, Refused
 from mqks.client.message import to_text
+from mqks.client.protocol import parse_reply
 from mqks.client.wanted import Wanted, WantedMessages
 from mqks.client.wire import Ids, Lines, Message, Reader
 from mqks.names import is_event, is_name
@@ -300,7 +301,7 @@ class Session:
     def _say(self, request: str, id: str = "") -> str:
         """Nobody waits for an answer. Answers the request's id, by default a new one."""
         id = id or self.new_id()
-        self.out.put(protocol.line(id, request))
+        self.out.put_request(id, request)
         return id
 
     def _state(self, wanted: Wanted) -> None:
@@ -351,7 +352,7 @@ class Session:
 
     def _line(self, line: str) -> None:
         """A line that is no message for an MQKS consumer: an answer to a request, or of something wanted."""
-        id, ok, data = protocol.parse_reply(line)
+        id, ok, data = parse_reply(line)
         request = self._pending.pop(id, None)
         after = request.after if request else self._sent_events.pop(id, 0)
         if after > self._arrived:

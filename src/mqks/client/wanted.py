@@ -14,6 +14,7 @@ from mqks.client import protocol
 from mqks.client.errors import MqksError
 from mqks.client.limits import QueueLimits
 from mqks.client.message import Record
+from mqks.client.protocol import parse_history, settle
 from mqks.client.wire import Message
 
 Deliver = Callable[[list[Any], int], None]  # what came in one piece from the socket, and how many bytes that was
@@ -143,7 +144,7 @@ class WantedConsumer(WantedMessages):
         self._learn(*protocol.parse_update(answer))
 
     def settle(self, action: str, message_id: str | None, confirm: bool) -> str:
-        return protocol.settle(action, self.id, message_id, confirm=confirm)
+        return settle(action, self.id, message_id, confirm=confirm)
 
     def leave(self) -> str:
         return protocol.delete_consumer(self.id)
@@ -244,10 +245,11 @@ class WantedHistory(Wanted):
         return protocol.history(self._start, to=self._to, events=self._events, limit=limit, follow=self._follow)
 
     def read(self, answer: str) -> Record | None:
-        if (end := protocol.parse_history_end(answer)) is not None:
-            self._end(end)
+        found = parse_history(answer)
+        if isinstance(found, str):
+            self._end(found)
             return None
-        place, id, event, data = protocol.parse_record(answer)
+        place, id, event, data = found
         position = int(place)
         if position == self._seen:
             return None

@@ -71,13 +71,13 @@ class Inside:
             async for came in _lines(reader, most):
                 found: list[Line] = []
                 for text, size in came:
-                    answer = protocol.answer(decode(text), request)
-                    if protocol.parse_history_end(answer) is not None:
+                    # Names longer than what is kept leave no room for what comes after them.
+                    answer = protocol.parse_cut_history(protocol.answer(decode(text), request))
+                    if isinstance(answer, str):
                         if found:
                             yield found
                         return
-                    # Names longer than what is kept leave no room for what comes after them.
-                    position, *words = protocol.parse_record(answer, cut=True)
+                    position, *words = answer
                     name, event, data = map(encode, words)
                     left = size - (len(text) - len(data))
                     found.append(Line(int(position), name, event, data, left))
