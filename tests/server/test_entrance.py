@@ -393,8 +393,9 @@ def test_who_comes_from_elsewhere_is_told_and_turned_away(caplog: pytest.LogCapt
     server = TcpServer(broker)
 
     async def serve() -> list[bytes]:
-        server.listen("", 0, lambda: None, bind("0.0.0.0", 0))
-        port = server._listeners[0].getsockname()[1]
+        listeners = bind("0.0.0.0", 0)
+        server.listen("", 0, lambda: None, listeners)
+        port = listeners[0].getsockname()[1]
         answers = []
         for host in (own, "127.0.0.1"):
             reader, writer = await asyncio.open_connection(host, port)

@@ -6,10 +6,11 @@ import pytest
 
 from mqks.broker import Broker
 from mqks.broker.queues.queue import Queue
+from mqks.formatting import counted, duration, size
 from mqks.web import sampling
 from mqks.web.ages import BLUR, MOST, SECOND, Ages
 from mqks.web.sampling import EFFORT, POINTS, Look, Queues, Rates, Rounds, Spark, Track
-from mqks.web.words import duration, key, quoted, several, size
+from mqks.web.words import key, quoted
 from tests.web.stage import Stage
 
 # ── rates ──
@@ -248,7 +249,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_names_and_numbers_in_words() -> None:
-    assert [several(n, "message") for n in (0, 1, 1204)] == ["0 messages", "1 message", "1,204 messages"]
+    assert [counted(n, "message") for n in (0, 1, 1204)] == ["0 messages", "1 message", "1,204 messages"]
     assert [size(n) for n in (0, 1023, 1024, 1536, 5 << 30)] == ["0 bytes", "1,023 bytes", "1 KiB", "1.5 KiB", "5 GiB"]
     assert quoted("a\x1b[31mb\u202e`c") == "`a\\x1b[31mb\\u202e\\x60c`"
     assert key(b"a/b c\xff~") == "a%2Fb%20c%FF%7E"

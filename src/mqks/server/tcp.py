@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from mqks.acceptor import Acceptor
 from mqks.broker import Broker
 from mqks.broker.auth.access import EVERYTHING, Rights
 from mqks.broker.connections.client import CONNECTION_COST, TLS_COST, Client
@@ -31,8 +32,6 @@ SOCKET_OPTIONS = (
 )
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 ACCEPTS_AT_ONCE = 64  # before the others get their turn
-RETRY_ACCEPT = 1.0  # seconds, when the process has no file descriptor left
-RETRY_GREETING = 0.05  # seconds, when those who are not authenticated have all the memory that they may have
 HOUSEKEEPING = 0.1  # seconds between looks at those paused for memory
 TRICKLE = 10  # every so many looks they are read once, whatever the memory
 OVERDUE = 10  # every so many looks those are cut off who keep the broker waiting
@@ -70,7 +69,7 @@ class TcpServer:
         self._broken: Callable[[], None] | None = None
         # What the poller calls does not lead back here: no circle keeps the epoll open when the server is gone.
         self._poller = Poller(broker.core, broker.input_ended, partial(_closed, broker), partial(_failed, broker))
-        self._listeners: list[socket.socket] = []
+        self._acceptor: Acceptor | None = None
         self._armed: asyncio.TimerHandle | None = None
         self._looks = 0
         self._memory = Memory()
@@ -88,22 +87,21 @@ class TcpServer:
         """
         loop = asyncio.get_running_loop()
         self._broken = broken
-        self._listeners += given or bind(host, port)
-        for listener in self._listeners:
-            loop.add_reader(listener, self._accept, listener)
+        listeners = given or bind(host, port)
+        has_room = self._broker.authentication.has_room  # for one more who is not authenticated
+        self._acceptor = Acceptor(listeners, self._accepted, _not_accepted, at_once=ACCEPTS_AT_ONCE, has_room=has_room)
         if self._disk >= 0:
             loop.add_reader(self._disk, self._poll_disk)
         loop.call_later(HOUSEKEEPING, self._keep_house)
-        addresses = [address_of(listener.getsockname()) for listener in self._listeners]
+        addresses = [address_of(listener.getsockname()) for listener in listeners]
         self._broker.connections.attach(PolledSockets(self._poller, loop), addresses)
         return addresses
 
     async def stop(self) -> None:
         """Accept and read no more; send what is buffered, as far as clients take it in time; close."""
         loop = asyncio.get_running_loop()
-        for listener in self._listeners:
-            loop.remove_reader(listener)
-            listener.close()
+        if self._acceptor:
+            self._acceptor.stop()
         self._broker.histories.end_all()
         self._poller.drain(list(self._broker.connections.clients))
         deadline = loop.time() + FAREWELL
@@ -125,14 +123,15 @@ class TcpServer:
         if self._armed is not None:
             self._armed.cancel()
         self._broker.connections.detach()  # no circle keeps the epoll open
-        for listener in self._listeners:
-            listener.close()
+        if self._acceptor:
+            self._acceptor.close()
+            self._acceptor = None  # no circle
         self._cut_off(list(self._broker.connections.clients))
 
     def drop_connections(self) -> int:
         """Close every connection, as a network that fails would, and go on; answers how many there were."""
-        for listener in self._listeners:
-            self._accept(listener)  # those who are at the door count too
+        if self._acceptor:
+            self._acceptor.accept_waiting()  # they count too
         return self._cut_off([client for client in self._broker.connections.clients if not client.inside])
 
     def _cut_off(self, clients: list[Client]) -> int:
@@ -140,36 +139,8 @@ class TcpServer:
             self._poller.close(client)
         return len(clients)
 
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(ACCEPTS_AT_ONCE):
-            if not self._broker.authentication.has_room():
-                self._accept_later(listener, RETRY_GREETING)
-                return
-            try:
-                connection, address = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                self._pause_accepting(listener, error)
-                return
-            self._welcome(connection, address_of(address))
-
-    def _pause_accepting(self, listener: socket.socket, error: OSError) -> None:
-        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-            log.error(Entry("accept failed: {reason}", reason=error))
-        else:
-            said = "cannot accept more connections for now: {reason}; raise `ulimit -n`"
-            log.error(Entry(said, reason=error.strerror))
-        self._accept_later(listener, RETRY_ACCEPT)
-
-    def _accept_later(self, listener: socket.socket, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(listener)
-        loop.call_later(seconds, self._accept_again, listener)
-
-    def _accept_again(self, listener: socket.socket) -> None:
-        if listener.fileno() >= 0:
-            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+    def _accepted(self, connection: socket.socket, address: tuple[str, int]) -> None:
+        self._welcome(connection, address_of(address))
 
     def _welcome(self, connection: socket.socket, peer: str) -> None:
         cost = CONNECTION_COST + (TLS_COST if self._tls else 0)
@@ -275,6 +246,14 @@ def bind(host: str, port: int) -> list[socket.socket]:
         listener.setblocking(False)
         listeners.append(listener)
     return listeners
+
+
+def _not_accepted(error: OSError, exhausted: bool) -> None:
+    if exhausted:
+        said = "cannot accept more connections for now: {reason}; raise `ulimit -n`"
+        log.error(Entry(said, reason=error.strerror))
+    else:
+        log.error(Entry("accept failed: {reason}", reason=error))
 
 
 def _closed(broker: Broker, client: Client) -> None:

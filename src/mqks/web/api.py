@@ -17,6 +17,7 @@ from mqks.broker import Broker
 from mqks.broker.auth.access import Rights
 from mqks.broker.queues.queue import Queue
 from mqks.broker.queues.queue_manager import PURGED_AT_ONCE
+from mqks.client import protocol
 from mqks.client.errors import Refused
 from mqks.logs import Entry
 from mqks.names import text
@@ -170,12 +171,14 @@ class Api:
             caller = self._gate.admit_again(caller, ("manage",))
             _permit_managing(queue.name, caller.rights)
         nobody = self._broker.new_dtid()  # no consumer has this id, on no connection
-        await self._ask(b"%s ack --confirm %s --all" % (nobody, nobody), caller.rights)  # answered when all is on disk
+        request = protocol.settle("ack", nobody.decode(), None, confirm=True)  # answered when all is on disk
+        await self._ask(protocol.unended_line(nobody, request), caller.rights)
         return {"purged": purged}
 
     async def delete(self, caller: Caller, key: bytes) -> Any:
         queue = self._managed(key, caller.rights)
-        await self._ask(b"%s delete_queue --confirm %s" % (self._broker.new_dtid(), queue.name), caller.rights)
+        request = protocol.delete_queue(protocol.decode(queue.name))
+        await self._ask(protocol.unended_line(self._broker.new_dtid(), request), caller.rights)
         return {"deleted": text(queue.name)}
 
     def _queue(self, name: bytes) -> Queue:

@@ -22,12 +22,12 @@ async def read_back(broker: Broker, pipeline: Pipeline, inside: Inside) -> None:
     if journal is None:
         return
     began = datetime.fromtimestamp(broker.wall(), UTC) - READ_BACK
-    where = began.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+    where = began.strftime("%Y-%m-%dT%H:%M:%SZ")
     least = broker.histories.visible - MOST_READ_BACK
     if least > journal.segments.earliest:
         time = broker.persistence.time_of(least)
         if time is None or time > began.timestamp():
-            where = b"%d" % least
+            where = str(least)
     async with aclosing(inside.history(where, (PROGRESS, STATS), most=2 * LONGEST_SAID)) as pieces:
         async for lines in pieces:
             for line in lines:

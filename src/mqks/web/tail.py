@@ -95,7 +95,7 @@ class Tail:
     async def _go_on(self) -> None:
         first, last, count = 0, self._where - 1, 0
         asked = self._inside.history(
-            b"%d" % self._where, self._masks, most=KEPT, follow=True, limit=COUNTED, rights=self._rights
+            self._where, self._masks, most=KEPT, follow=True, limit=COUNTED, rights=self._rights
         )
         async with aclosing(asked) as pieces:
             async for lines in pieces:
