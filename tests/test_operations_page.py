@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import mqks
 from mqks import testing
-from mqks.broker.durable import MOST_HOLDS
-from mqks.broker.history import MOST_STREAMS
 from mqks.broker.limits import FIXED, REASONS
+from mqks.broker.persistence.history import MOST_STREAMS
+from mqks.broker.persistence.persistence import MOST_HOLDS
 from mqks.cli.mqks import COMMANDS
 from mqks.server.config import OPTIONS, Config
 from tests.certificates import Authority
@@ -306,7 +306,7 @@ def test_the_certificate_of_the_page_is_taken_by_broker_and_clients(tmp_path: Pa
 
 
 def test_pages_name_the_certificate_alike() -> None:
-    for page in [ROOT / "README.md", *DOCS.glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md")]:
         text = page.read_text(encoding="utf-8")
         given = re.findall(r"--tls-(?:cert|key)[= ]([\w/]+\.\w+)", text)
         assert set(given) <= {"broker.pem", "broker.key"}, page

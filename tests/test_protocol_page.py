@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from mqks.broker import inspection, original_names
+from mqks.broker.eval import inspection, original_names
 from tests import dialogue
 
 PAGE = Path(__file__).parent.parent / "docs" / "PROTOCOL.md"

@@ -39,8 +39,9 @@ BUGS = (
         "rebind confirmed at once",
         "1: ok means synced",
         "broker/actions/consume.py",
-        "    broker.keep(queue)\n    if words.confirm:\n        broker.core.confirm(client, request_id)\n",
-        '    broker.keep(queue)\n    if words.confirm:\n        broker.core.say(client, request_id + b" ok \\n")\n',
+        "    broker.definitions.write(queue)\n    if words.confirm:\n        broker.core.confirm(client, request_id)\n",
+        "    broker.definitions.write(queue)\n    if words.confirm:\n"
+        '        broker.core.say(client, request_id + b" ok \\n")\n',
         "power",
     ),
     # ── 2: what a crash leaves ──
@@ -63,7 +64,7 @@ BUGS = (
     Bug(
         "limits of queues forgotten",
         "2: a restart keeps queues as they are",
-        "broker/durable.py",
+        "broker/persistence/recovery.py",
         "        queue.bounds = told.bounds",
         "        queue.bounds = queue.bounds",
         "history",
@@ -71,7 +72,7 @@ BUGS = (
     Bug(
         "ids of --once forgotten",
         "2: --once is in the journal once",
-        "broker/once.py",
+        "broker/persistence/once.py",
         "            self._seen.use_key(key)",
         "            pass",
         "history",
@@ -147,12 +148,12 @@ BUGS = (
         "error for an accepted message *",
         "4: error means not accepted",
         "broker/actions/sevx.py",
-        "        broker.check_room()\n"
+        "        broker.capacity.check_room()\n"
         "        queues = broker.exchange.queues_for(content)\n"
-        "        broker.check_taken(broker.core.send(client, request_id, text, queues, words.once))\n",
+        "        broker.queue_limits.check_taken(broker.core.send(client, request_id, text, queues, words.once))\n",
         "        queues = broker.exchange.queues_for(content)\n"
-        "        broker.check_taken(broker.core.send(client, request_id, text, queues, words.once))\n"
-        "        broker.check_room()\n",
+        "        broker.queue_limits.check_taken(broker.core.send(client, request_id, text, queues, words.once))\n"
+        "        broker.capacity.check_room()\n",
         "history",
     ),
     Bug(
@@ -185,7 +186,7 @@ BUGS = (
     Bug(
         "a closed connection keeps its messages",
         "5: at least once",
-        "broker/operations.py",
+        "broker/queues/consumer_manager.py",
         "        for consumer in list((client.consumers or {}).values()):",
         "        for consumer in list((client.consumers or {}).values())[1:]:",
         "sim",
@@ -237,16 +238,16 @@ BUGS = (
     Bug(
         "full queue answers ok",
         "6: every limit answers with an error",
-        "broker/operations.py",
-        "            raise self.overflow.refused(full)",
+        "broker/queues/queue_limits.py",
+        "            raise self._refused(full)",
         "            return",
         "sim",
     ),
     Bug(
         "full memory takes new queues",
         "6: memory is limited",
-        "broker/operations.py",
-        '        if self.core.full:\n            raise self.limits.reached("max_memory")',
+        "broker/capacity.py",
+        '        if self._core.full:\n            raise self._limits.reached("max_memory")',
         "        return",
         "sim",
     ),

@@ -9,6 +9,10 @@ from collections.abc import Iterable
 _NAME = re.compile(rb"(?!--|\{|-\Z)[^ \t\0\r\n]+")
 _LOOKS_RETRIED = re.compile(rb",retry=[0-9]+\Z")
 
+# The same rules for engines without lookahead, such as Arrow's: what is no name, and a name that is no event's.
+NO_NAME = rb"^$|^-$|^--|^\{|[ \t\r\n\x00]"
+LOOKS_RETRIED = rb",retry=[0-9]+$"
+
 
 def is_name(name: bytes) -> bool:
     return _NAME.fullmatch(name) is not None

@@ -16,7 +16,7 @@ from mqks.journal import BeyondEnd, Damaged, PositionGone, Reader
 from mqks.journal.columns import Columns
 from mqks.journal.files import SegmentFile, starts
 from mqks.journal.format import HEADER_SIZE, Header, Stop, batch_crc, dtid_floor, parse_header
-from mqks.journal.ranges import covers, read_empty
+from mqks.journal.ranges import EMPTY, covers, read_ranges
 from pyspark_mqks.journal import Journal, fitting
 from pyspark_mqks.loss import Lost
 
@@ -158,7 +158,7 @@ class Folder(Journal):
     def _step_over(self, at: int, following: int, gone: bool) -> None:
         """From the end of a segment to the next one: nothing is missing where recovery has cut the journal, and where
         what was removed had no message."""
-        if at == following or covers(read_empty(self._path), at, following):
+        if at == following or covers(read_ranges(self._path, EMPTY), at, following):
             return
         found = starts(self._path)
         for start in found[bisect_right(found, following) - 1 :]:

@@ -23,6 +23,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from mqks.client import protocol
+from mqks.names import LOOKS_RETRIED, NO_NAME
 from pyspark_mqks.hashing import Equals, hash_rows, mix_in, places, to_hex
 
 BLOCK = 512 << 10  # bytes of lines that are made, and sent, in one piece, unless one line is longer
@@ -42,10 +44,8 @@ NEEDED = ("event", "data")
 THERE_ARE = "there are event, data (string or binary; null is empty), and if wanted id, position (long) and action"
 
 PUBLISH, SEND = b"publish", b"send"
-NO_NAME = rb"^$|^-$|^--|^\{|[ \t\r\n\x00]"
 NO_NAMES = "no spaces, not empty, not -, --… or {…"
-RETRIED = rb",retry=[0-9]+$"
-CONTROL = rb"[\x00\t\n]"
+NOT_IN_DATA = ("[" + "".join(f"\\x{ord(character):02x}" for character in protocol.NOT_IN_DATA) + "]").encode()
 NO_OBJECT = rb"^[^{]|^$"
 
 
@@ -108,10 +108,10 @@ class Lines:
         max_line: int = 1 << 20,
         most_rows: int | None = None,
     ) -> None:
-        once = b"" if scope is None else b"--once=%s " % scope.encode()
+        once = "" if scope is None else protocol.once_flag(scope)
         self._columns = columns
-        self._publish = b" publish --confirm " + once
-        self._send = b" send " + once
+        self._publish = protocol.encode(f" {protocol.publish_head(confirm=True, once=once)}")
+        self._send = protocol.encode(f" {protocol.send_head(once=once)}")
         self._place = place.encode()
         self._max_line = max_line
         self._most_rows = most_rows
@@ -182,7 +182,7 @@ class Lines:
         names = pc.unique(event)  # most rows have one of few events
         for pattern, why in (
             (NO_NAME, f"is no name for an event: {NO_NAMES}"),
-            (RETRIED, "is no name for an event: it ends as a retry does"),
+            (LOOKS_RETRIED, "is no name for an event: it ends as a retry does"),
         ):
             bad = pc.match_substring_regex(names, pattern)
             if pc.any(bad).as_py():
@@ -193,7 +193,7 @@ class Lines:
         contents = np.frombuffer(data.buffers()[2] or b"", dtype=np.uint8)[starts[0] : starts[-1] + sizes[-1]]
         if (contents <= ord("\n")).any():  # quicker than to ask for each row, and almost always no
             why = "has a newline, a TAB or a NUL, which no line may have: as JSON it is fine, e.g. by to_json"
-            self._refuse(pc.match_substring_regex(data, CONTROL), data, "data", why)
+            self._refuse(pc.match_substring_regex(data, NOT_IN_DATA), data, "data", why)
         if sends is not None:
             bad = pc.and_(sends, pc.match_substring_regex(data, NO_OBJECT))
             self._refuse(bad, data, "data", "is no JSON object, as send needs one")
@@ -227,7 +227,7 @@ class Lines:
 
 def _block(parts: list[Any]) -> Block:
     """The last part is data. A \\r before the end of a line is dropped, so one that is data needs another one."""
-    end = b"\r\n" if pc.any(pc.ends_with(parts[-1], b"\r")).as_py() else b"\n"
+    end = protocol.SAFE_END if pc.any(pc.ends_with(parts[-1], b"\r")).as_py() else b"\n"
     lines = _joined([*parts, pa.scalar(end, BYTES)], b"")
     starts, sizes = places(lines)
     ends = starts + sizes - starts[0]

@@ -12,23 +12,20 @@ from enum import Enum
 from typing import Any, NamedTuple, Self
 
 from mqks.client.access import Access
+from mqks.values import OFFSET, REGEX, TIME, ValueType
 from pyspark_mqks.kinds import (
     COUNT,
     FILE,
     MASKS,
     NAMES,
-    OFFSETS,
     PATH,
-    PATTERN,
     RATE,
     SCOPE,
     SECONDS,
     SIZE_IN_BYTES,
     SWITCH,
-    TIME,
     TOKEN,
     URL,
-    Kind,
     Offsets,
 )
 
@@ -44,7 +41,7 @@ class Use(Enum):
     STREAM = "stream"
 
 
-def about(kind: Kind, help: str, only: Use | None = None) -> dict[str, Any]:
+def about(kind: ValueType, help: str, only: Use | None = None) -> dict[str, Any]:
     return {"kind": kind, "help": help, "only": only}
 
 
@@ -117,14 +114,14 @@ class SourceOptions(Parsing):
     starting_offsets: Offsets | None = field(
         default=None,
         metadata=about(
-            OFFSETS,
+            OFFSET,
             "where to begin: earliest, latest, or a position; by default a batch begins at earliest and a new stream "
             "at latest; a stream that goes on from its checkpoint begins there",
         ),
     )
     ending_offsets: Offsets | None = field(
         default=None,
-        metadata=about(OFFSETS, "where to end, in a batch: before this position; by default latest", Use.BATCH),
+        metadata=about(OFFSET, "where to end, in a batch: before this position; by default latest", Use.BATCH),
     )
     starting_timestamp: datetime | None = field(
         default=None,
@@ -164,7 +161,7 @@ class SourceOptions(Parsing):
     )
     subscribe_pattern: str | None = field(
         default=None,
-        metadata=about(PATTERN, "only events whose whole name this regular expression matches"),
+        metadata=about(REGEX, "only events whose whole name this regular expression matches"),
     )
     events: tuple[str, ...] = field(
         default=(),
@@ -244,7 +241,7 @@ class SinkOptions(Parsing):
 class Option(NamedTuple):
     name: str  # as Spark's users write it
     field: str
-    kind: Kind
+    kind: ValueType
     default: object
     help: str
     only: Use | None

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from mqks.client import protocol
 from mqks.client.access import Access
 from mqks.client.address import Address
 from mqks.client.errors import ConnectionLost, Refused
@@ -186,7 +187,7 @@ class Publisher:
         if not data:
             raise ConnectionResetError("the broker closed the connection")
         replies, newline, self._partial = (self._partial + data).rpartition(b"\n")
-        if b" error " in replies:
+        if protocol.ERROR_MARK in replies:
             self._refuse(replies)
         self._confirm((replies + newline).count(b"\n"))
 
@@ -207,10 +208,10 @@ class Publisher:
     def _refuse(self, replies: bytes) -> None:
         """One of them is an error: which line is it that the broker does not take?"""
         for reply in replies.split(b"\n"):
-            id, _, error_id = reply.partition(b" error ")
-            if error_id:
-                line = next(filter(None, (_find(block, id) for block in self._waiting)), id)
-                raise Refused(line.decode(errors="replace"), error_id.decode(errors="replace"))
+            if protocol.ERROR_MARK in reply:
+                id, _, error_id = protocol.parse_reply(protocol.decode(reply))
+                line = next(filter(None, (_find(block, protocol.encode(id)) for block in self._waiting)), None)
+                raise Refused(id if line is None else line.decode(errors="replace"), error_id)
 
 
 def _find(block: Block, id: bytes) -> bytes:
@@ -222,20 +223,24 @@ def _find(block: Block, id: bytes) -> bytes:
 
 def _greet(connection: socket.socket) -> int:
     """See that it is a broker, and one that takes us; answers how long a line may be, as far as we know."""
-    id = Ids()().encode()
-    connection.sendall(b"%s stats\n" % id)
+    id = Ids()()
+    connection.sendall(protocol.encode(protocol.line(id, protocol.STATS)))
     answer = b""
     while not answer.endswith(b"\n"):
         data = connection.recv(CHUNK)
         if not data:
             raise ConnectionResetError("the broker closed the connection")
         answer += data
-    if answer.startswith(b"%s error " % id):  # to a token that may publish, but not see stats
-        return sys.maxsize
-    told = b"%s ok " % id
-    if not answer.startswith(told):
-        shown = answer[:100].decode(errors="replace").strip()
-        raise ConnectionRefusedError(f"it does not let us in, but answers {shown!r}")
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        return int(json.loads(answer.removeprefix(told))["max_line"])
-    raise ConnectionRefusedError("it does not answer as a broker does")
+    shown = answer.decode(errors="replace").removesuffix("\n")
+    with contextlib.suppress(ValueError):
+        answers, ok, told = protocol.parse_reply(shown)
+        if answers == id:
+            return _max_line(told) if ok else sys.maxsize  # an error: a token may publish, but not see stats
+    raise ConnectionRefusedError(f"it does not let us in, but answers {shown[:100].strip()!r}")
+
+
+def _max_line(stats: str) -> int:
+    try:
+        return int(json.loads(stats)["max_line"])
+    except (ValueError, KeyError, TypeError):
+        raise ConnectionRefusedError("it does not answer as a broker does") from None

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from mqks.client import protocol
 from mqks.client.access import Access
 from mqks.client.address import Address, find_address
 from mqks.client.errors import Refused
+from mqks.client.protocol import EARLIEST, LATEST, history
 from mqks.client.reaching import connected
 from mqks.journal import JournalError
 from mqks.journal.columns import Columns
@@ -21,7 +23,7 @@ from pyspark_mqks.journal import END, Journal, fitting
 from pyspark_mqks.loss import Lost
 from pyspark_mqks.reaching import Patience
 
-ID = b"h"  # of our requests: no batch begins with a letter
+ID = "h"  # of our requests: no batch begins with a letter
 RECEIVE = 1 << 20
 SILENCE_SECONDS = 60.0  # after which a connection counts as lost
 KEEP_SECONDS = 10.0  # that a connection may be idle and is used again
@@ -37,19 +39,19 @@ class HistoryRefused(Refused):
 class Answer:
     """What comes for one request: batches, then where they end."""
 
-    def __init__(self, connection: socket.socket, start: object, options: str) -> None:
+    def __init__(self, connection: socket.socket, request: str) -> None:
         self.end: int | None = None
         self._connection = connection
         self._data = b""
         self._at = 0  # what is before it was used; a batch or the last line begins there
-        self._request = f"history {start} {options}"
-        connection.sendall(b"%s %s\n" % (ID, self._request.encode()))
+        self._request = request
+        connection.sendall(protocol.encode(protocol.line(ID, request)))
 
     def has(self, size: int) -> bool:
         """Waits for so many bytes; False if the answer ends before them."""
         while self.end is None:
             left = len(self._data) - self._at
-            if self._data.startswith(ID, self._at):
+            if self._data.startswith(ID.encode(), self._at):
                 line, newline, _ = self.rest().partition(b"\n")
                 if newline:
                     self._end(line)
@@ -103,13 +105,13 @@ class Answer:
         self._data = b"".join(pieces)
 
     def _end(self, line: bytes) -> None:
-        match line.decode("ascii", "replace").split(" "):
-            case [_, "ok", "--end", position] if position.isdigit():
-                self.end = int(position)
-            case [_, "error", *error_id]:
-                raise HistoryRefused(self._request, " ".join(error_id))
-            case _:
-                raise ConnectionError(f"it does not answer as a broker does, but {line[:100]!r}")
+        try:
+            end = protocol.parse_history(protocol.answer(line.decode("ascii", "replace"), self._request))
+            self.end = int(end if isinstance(end, str) else "")  # nothing else comes as text
+        except Refused as refused:
+            raise HistoryRefused(refused.request, refused.error_id) from None
+        except ValueError:
+            raise ConnectionError(f"it does not answer as a broker does, but {line[:100]!r}") from None
 
 
 class Remote(Journal):
@@ -127,10 +129,10 @@ class Remote(Journal):
     # ── where things are ──
 
     def earliest(self) -> int:
-        return self._place("earliest")
+        return self._place(EARLIEST)
 
     def latest(self) -> int:
-        return self._place("latest")
+        return self._place(LATEST)
 
     def at(self, time: datetime) -> int:
         return self._place(time.astimezone(UTC).isoformat())
@@ -141,7 +143,7 @@ class Remote(Journal):
             self._lost(latest, position, f"the journal of {self._address} ends at {latest}; is it the right broker?")
             return latest
         try:
-            return self._ask(position, "--to=earliest", Answer.position)
+            return self._ask(history(position, to=EARLIEST), Answer.position)
         except HistoryRefused as refused:
             return self._after_refusal(position, latest, refused)
 
@@ -158,14 +160,14 @@ class Remote(Journal):
             return fitting((header for header in answer.headers() if header.position >= start), stop, rows)
 
         try:
-            return self._ask(start, f"--raw --to={stop}", fits)
+            return self._ask(history(start, to=stop, raw=True), fits)
         except HistoryRefused:
             return stop  # the tasks will find out what is missing
 
     def _place(self, word: str) -> int:
         """The position that a word of the protocol stands for."""
         try:
-            return self._ask(word, "--to=earliest", Answer.position)
+            return self._ask(history(word, to=EARLIEST), Answer.position)
         except HistoryRefused as refused:
             raise JournalError(f"{self._address} cannot say where {word} is: {refused}") from None
 
@@ -176,7 +178,7 @@ class Remote(Journal):
             all = list(answer.headers())
             return next((header for header in all if header.position <= position < header.end), None)
 
-        return self._ask(position, f"--raw --to={position + 1}", found)
+        return self._ask(history(position, to=position + 1, raw=True), found)
 
     # ── reading ──
 
@@ -194,7 +196,7 @@ class Remote(Journal):
             try:
                 with connected(self._address, self._access, within=patience.within) as connection:
                     connection.settimeout(SILENCE_SECONDS)
-                    fed = _fed(columns, Answer(connection, at, f"--raw --to={until}"), at, until)
+                    fed = _fed(columns, Answer(connection, history(at, to=until, raw=True)), at, until)
                     for come in fed:
                         at = come
                         patience.renew()
@@ -214,7 +216,7 @@ class Remote(Journal):
         """Find out what is missing, and where reading can go on."""
         earliest, latest = self.earliest(), self.latest()
         try:
-            self._ask("latest", "--raw --to=earliest", Answer.position)
+            self._ask(history(LATEST, to=EARLIEST, raw=True), Answer.position)
         except HistoryRefused:
             raise JournalError(f"{self._address} has no journal to read: it runs with --memory ({refused})") from None
         if position < earliest:
@@ -258,7 +260,7 @@ class Remote(Journal):
 
     # ── questions ──
 
-    def _ask(self, start: object, options: str, read: Callable[[Answer], T]) -> T:
+    def _ask(self, request: str, read: Callable[[Answer], T]) -> T:
         """Ask, again and again while the broker is away."""
         patience = Patience(self._address, self._retry_for)
         while True:
@@ -269,7 +271,7 @@ class Remote(Journal):
                 if self._connection is None:
                     self._connection = connected(self._address, self._access, within=patience.within)
                     self._connection.settimeout(SILENCE_SECONDS)
-                answer = Answer(self._connection, start, options)
+                answer = Answer(self._connection, request)
                 found = read(answer)
             except OSError as error:
                 self._close()

@@ -10,8 +10,8 @@ from itertools import pairwise, permutations
 from typing import Any
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.queue import Queue
+from mqks.broker.connections.client import Client
+from mqks.broker.queues.queue import Queue
 from tests.model import ERROR, Model
 from tests.model_queues import Queue as ModelQueue
 
@@ -128,7 +128,7 @@ class Pair:
             self.differs = broker != model
             assert broker.split(b"\n") == model.split(b"\n"), f"connection {index}: broker != model"
         for name, queue in self.model.queues.items():
-            self.compare_limits(self.broker.queues[name], queue)
+            self.compare_limits(self.broker.queues.by_name[name], queue)
 
     def compare_limits(self, real: Queue, model: ModelQueue) -> None:
         """What a queue with limits holds and has dropped is the same."""

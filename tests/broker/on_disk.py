@@ -4,8 +4,8 @@ import random
 from typing import Any
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.queue import Queue
+from mqks.broker.connections.client import Client
+from mqks.broker.queues.queue import Queue
 from tests.sim.disk import FakeDisk
 
 START = 1_700_000_000.0
@@ -33,7 +33,7 @@ class OnDisk:
 
     def stop(self) -> None:
         """It ends in order, and another starts."""
-        for client in list(self.broker.clients):
+        for client in list(self.broker.connections.clients):
             self.broker.disconnect(client)
         self.disk.works_by_itself = True
         self.broker.close()
@@ -66,7 +66,7 @@ class OnDisk:
         self.work()
 
     def queue(self, name: bytes = b"q1") -> Queue:
-        return self.broker.queues[name]
+        return self.broker.queues.by_name[name]
 
     def drain(self, name: bytes = b"q1") -> list[bytes]:
         """The text of all that is ready in a queue, after "{id} ok "; it is settled."""

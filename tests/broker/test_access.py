@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqks.broker.access import REMEMBERED, SHORT, Rights, covering, wrong_with
+from mqks.broker.auth.access import REMEMBERED, SHORT, Rights, covering, wrong_with
 
 
 def fits(mask: str, word: str) -> bool:

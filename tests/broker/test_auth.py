@@ -12,12 +12,13 @@ from contextlib import suppress
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.access import EVERYTHING, Rights
-from mqks.broker.client import Client, origin
-from mqks.broker.entrance import Decided, Drop
+from mqks.broker.auth.access import EVERYTHING, Rights
+from mqks.broker.auth.authentication import Decided, Drop
+from mqks.broker.connections.client import Client, origin
+from mqks.broker.connections.strangers import Strangers
 from mqks.broker.limits import Limits
-from mqks.broker.strangers import Strangers
 from tests.broker.driver import PEER, masked
+from tests.broker.fake_sockets import FakeSockets
 
 SECRET = "lJ5vC0Yq8nH3kT7wR2xZ4bM6pS9dF1gA_uEiOyQeWrT"
 TOKEN = f"worker.{SECRET}"
@@ -33,9 +34,8 @@ class Door:
         self.asked: list[tuple[str, str, Decided]] = []
         self.dropped: list[str] = []  # tokens that nobody needs to decide about any more
         self.hung_up: list[Client] = []
-        self.broker.entrance.ask = self._ask
-        self.broker.entrance.hang_up = self.hung_up.append
-        self.broker.entrance.dismiss = self._dismiss
+        self.broker.authentication.require_tokens(self._ask)
+        self.broker.connections.attach(FakeSockets(hang_up=self.hung_up.append, dismiss=self._dismiss))
         self.dismissed: list[tuple[str, bytes]] = []  # who, and what it was told
         self.client = self.broker.connect(PEER)
 
@@ -49,7 +49,7 @@ class Door:
 
     def come(self, peer: str) -> Client | None:
         """One more, if it is let in."""
-        return None if self.broker.crowded(peer) else self.broker.connect(peer)
+        return None if self.broker.connections.limit_error(peer) else self.broker.connect(peer)
 
     def say(self, *lines: bytes) -> list[bytes]:
         """All that is answered now."""
@@ -81,7 +81,7 @@ def test_a_stranger_is_told_to_say_who_it_is_and_may_go_on(door: Door, caplog: p
     answers = door.say(b"p1 ping hi", b"m1 publish e1 data", b"x", b'r1 recv {"queue": "q", "pattern": {}}')
     assert [is_error(line, name) for line, name in zip(answers, (b"p1", b"m1", b"x", b"r1"), strict=True)] == [True] * 4
     assert caplog.text.count("say who you are first: auth {token}") >= 3
-    assert not door.hung_up and not door.broker.queues and not door.broker.core.published
+    assert not door.hung_up and not door.broker.queues.by_name and not door.broker.core.published
 
 
 def test_a_stranger_that_goes_on_is_hung_up_on(door: Door, caplog: pytest.LogCaptureFixture) -> None:
@@ -109,7 +109,7 @@ def test_a_refused_token_is_told_and_the_connection_ends(door: Door) -> None:
     assert door.decide(b"20261231235959123456uN1q") == masked(b"a1 error 20261231235959123456uN1q\n").splitlines()
     assert door.hung_up == [door.client]
     assert door.say(b"p2 ping") == [], "nothing more is heard"
-    assert door.broker.errors == 1
+    assert door.broker.mistakes.errors == 1
 
 
 def test_about_one_who_goes_nobody_needs_to_decide(door: Door) -> None:
@@ -184,7 +184,7 @@ def test_whoever_has_said_it_has_time(door: Door) -> None:
 
 def test_patience_may_be_without_end() -> None:
     broker = Broker(clock=lambda: 0.0, limits=Limits(auth_timeout=0))
-    broker.entrance.expect(broker.connect(PEER))
+    broker.authentication.expect(broker.connect(PEER))
     assert broker.timers.next is None
 
 
@@ -199,12 +199,12 @@ def test_one_who_went_is_not_waited_for(door: Door) -> None:
 def test_a_handshake_has_the_same_time_and_ends_it_where_nobody_asks() -> None:
     broker = Broker()
     gone: list[Client] = []
-    broker.entrance.hang_up = gone.append
+    broker.connections.attach(FakeSockets(hang_up=gone.append))
     met, waited_for = broker.connect(PEER), broker.connect(PEER)
-    broker.entrance.expect(met)
-    broker.entrance.expect(waited_for)
+    broker.authentication.expect(met)
+    broker.authentication.expect(waited_for)
     assert met.stranger
-    broker.entrance.met(met)
+    broker.authentication.on_handshake_done(met)
     assert not met.stranger
     broker.timers.clock = lambda: 1e18
     broker.tick()
@@ -212,7 +212,7 @@ def test_a_handshake_has_the_same_time_and_ends_it_where_nobody_asks() -> None:
 
 
 def test_after_a_handshake_one_still_has_to_say_who_it_is(door: Door) -> None:
-    door.broker.entrance.met(door.client)
+    door.broker.authentication.on_handshake_done(door.client)
     assert door.client.stranger
     door.now += 60
     door.broker.tick()
@@ -235,8 +235,8 @@ def test_where_there_is_no_room_the_oldest_stranger_of_the_address_that_has_most
         assert [each for each, _ in door.dismissed] == expected[:number]
     assert all(is_error(told, b"-") for _, told in door.dismissed)
     assert door.dropped == [TOKEN], "who waits for a decision is not known yet"
-    assert door.broker.connections == 6
-    assert door.broker.limits.times["max_connections"] == door.broker.refused == 5
+    assert door.broker.connections.count == 6
+    assert door.broker.limits.times["max_connections"] == door.broker.connections.refused == 5
     told = [record.getMessage() for record in caplog.records]
     for line, peer in zip(told, expected, strict=True):
         assert f"client={peer} reason='--max-connections is reached: another takes its place" in line
@@ -248,11 +248,11 @@ def test_who_is_known_stays_and_one_more_is_refused() -> None:
     door.decide(Rights("worker"))
     assert door.come("192.0.2.1:1") and door.come("192.0.2.2:1")
     assert [peer for peer, _ in door.dismissed] == ["192.0.2.1:1"]
-    door.broker.entrance.ask = None
+    door.broker.authentication.require_tokens(None)
     assert door.come("192.0.2.3:1")
     assert door.come("192.0.2.4:1") is None
     assert [peer for peer, _ in door.dismissed] == ["192.0.2.1:1", "192.0.2.2:1"]
-    assert door.client in door.broker.clients
+    assert door.client in door.broker.connections.clients
 
 
 def test_an_address_that_has_as_many_as_it_may_takes_nobodys_place() -> None:
@@ -378,7 +378,7 @@ def test_a_fault_in_an_auth_does_not_tell_it_either(door: Door, caplog: pytest.L
     def ask(token: str, _: str, __: Decided) -> None:
         raise RuntimeError(f"of our own, about {token}")
 
-    door.broker.entrance.ask = ask
+    door.broker.authentication.require_tokens(ask)
     assert is_error(door.say(b"a1 auth " + TOKEN.encode())[0], b"a1")
     assert "RuntimeError" in caplog.text
     assert door.hung_up == [door.client]
@@ -416,7 +416,7 @@ OF_BROWSERS = [
 def test_who_speaks_http_is_told_once_and_nothing_after_it_is_heard(line: bytes) -> None:
     broker = Broker()
     hung_up: list[Client] = []
-    broker.entrance.hang_up = hung_up.append
+    broker.connections.attach(FakeSockets(hang_up=hung_up.append))
     client = broker.connect("127.0.0.1:1")
     broker.feed(client, line + b"\nHost: localhost\r\nContent-Length: 10\r\n\r\nm1 publish e1 d1\nx2 rebind q e1\n")
     broker.turn()
@@ -424,7 +424,7 @@ def test_who_speaks_http_is_told_once_and_nothing_after_it_is_heard(line: bytes)
     assert hung_up == [client]
     broker.feed(client, b"m2 publish e1 d1\n")
     broker.turn()
-    assert not broker.queues and not broker.core.published
+    assert not broker.queues.by_name and not broker.core.published
 
 
 def client_hello() -> bytes:
@@ -448,13 +448,13 @@ def test_who_speaks_tls_to_a_plain_port_is_told_once_and_nothing_of_it_is_heard(
 ) -> None:
     broker = Broker()
     hung_up: list[Client] = []
-    broker.entrance.hang_up = hung_up.append
+    broker.connections.attach(FakeSockets(hang_up=hung_up.append))
     client = broker.connect("127.0.0.1:1")
     broker.feed(client, hello + b"\nm1 publish e1 d1\nx2 rebind q e1\n")
     broker.turn()
     assert masked(client.pending()) == masked(b"- error 20261231235959123456uN1q\n")
     assert hung_up == [client]
-    assert not broker.queues and not broker.core.published
+    assert not broker.queues.by_name and not broker.core.published
     assert caplog.text.count("it speaks TLS to a plain port") == 1
 
 

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.testing import broker as running_broker
 from tests.broker.on_disk import OnDisk
 
@@ -79,12 +79,12 @@ def test_who_listens_gets_the_data_of_each_publish_to_that_event_and_of_no_other
     broker = Broker()
     client = broker.connect("127.0.0.1:1")
     heard: list[bytes] = []
-    broker.listen(b"e1", heard.append)
+    broker.listeners.listen(b"e1", heard.append)
     said(broker, client, b"m1 publish e1 d1", b"m2 publish e2 d2", b"m3 publish --confirm e1 d3 and more")
     assert heard == [b"d1", b"d3 and more"]
     assert said(broker, client, b"v _eval len(state.events)") == b"v ok 0\n", "no queue has it"
     again: list[bytes] = []
-    broker.listen(b"e1", again.append)
+    broker.listeners.listen(b"e1", again.append)
     assert said(broker, client, b"c consume q1 e1", b"m4 publish e1 d4") == b"c ok m4 event=e1 d4\n"
     assert (len(heard), again) == (2, [b"d4"])
     assert said(broker, client, b"v _eval [event for event in state.events]") == b"v ok ['e1']\n"
@@ -99,7 +99,7 @@ def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) ->
     def fail(data: bytes) -> None:
         raise ValueError(data)
 
-    broker.listen(b"e1", fail)
+    broker.listeners.listen(b"e1", fail)
     assert said(broker, client, b"c consume q1 e1", b"m1 publish e1 d1") == b"c ok m1 event=e1 d1\n"
     assert "could not be taken" in caplog.text
 
@@ -111,7 +111,7 @@ def test_rejected_and_returned_messages_are_retried_and_those_that_nobody_saw_ar
     broker = Broker(high_water=1)
     client = broker.connect("127.0.0.1:1")
     said(broker, client, b"c consume --manual-ack q1 e1", b"m1 publish e1 x")
-    queue = broker.queues[b"q1"]
+    queue = broker.queues.by_name[b"q1"]
     assert (queue.retried, queue.retrying) == (0, 0)
     said(broker, client, b"r reject c m1")
     said(broker, client, b"r reject c m1")
@@ -131,7 +131,7 @@ def test_the_message_retried_most_is_seen_among_others_until_all_is_calm() -> No
     broker = Broker()
     client = broker.connect("127.0.0.1:1")
     said(broker, client, b"c consume --manual-ack q1 e1", b"m1 publish e1 x", b"m2 publish e1 x")
-    queue = broker.queues[b"q1"]
+    queue = broker.queues.by_name[b"q1"]
     for _ in range(300):  # beyond what fits beside a position, too
         said(broker, client, b"r reject c m1")
     said(broker, client, b"r reject c m2")
@@ -176,7 +176,7 @@ def test_bytes_are_not_added_up_when_asked_for() -> None:
     broker = Broker()
     client = broker.connect("127.0.0.1:1")
     said(broker, client, b"a ping 1")
-    broker.clients.clear()
+    broker.connections.clients.clear()
     assert (broker.core.bytes_in, broker.core.bytes_out) == (9, 7)
 
 
@@ -205,13 +205,13 @@ def test_one_from_inside_is_served_and_is_in_no_figures() -> None:
     client, inside = broker.connect("127.0.0.1:1"), broker.connect("127.0.0.1:0", inside=True)
     assert (client.inside, inside.inside) == (False, True)
     assert said(broker, inside, b"p ping 1") == b"p ok 1\n"
-    assert (broker.connections, broker.core.bytes_in, broker.core.bytes_out) == (1, 0, 0)
+    assert (broker.connections.count, broker.core.bytes_in, broker.core.bytes_out) == (1, 0, 0)
     expression = b"v _eval (state.connections, [address for address in state.clients])"
     assert said(broker, client, expression) == b"v ok (1, ['127.0.0.1:1'])\n"
     broker.disconnect(inside)
-    assert broker.connections == 1
+    assert broker.connections.count == 1
     broker.disconnect(client)
-    assert broker.connections == 0
+    assert broker.connections.count == 0
     assert broker.core.bytes_in == len(expression) + 1
 
 
@@ -224,4 +224,4 @@ def test_clients_that_are_turned_away_are_counted() -> None:
                 with socket.create_connection((running.host, running.port)) as refused:
                     assert refused.recv(100).startswith(b"- error ")
         assert running._running
-        assert running._running.server._broker.refused == 3
+        assert running._running.server._broker.connections.refused == 3

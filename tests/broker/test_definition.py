@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mqks.broker.overflow import Bounds
-from mqks.broker.patterns import Pattern
-from mqks.broker.queue import Definition, Queue
-from mqks.broker.words import DROP_OLDEST
+from mqks.broker.protocol.words import DROP_OLDEST
+from mqks.broker.queues.patterns import Pattern
+from mqks.broker.queues.queue import Bounds, Definition, Queue
 from tests.broker.on_disk import OnDisk
 
 SECONDS = {  # as they are asked for, and as they are taken

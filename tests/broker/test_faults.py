@@ -1,12 +1,16 @@
 """When something goes wrong inside: nothing is lost or doubled, the others are served, and memory is counted right."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from tests.broker.driver import PEER
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Fault(Exception):
@@ -18,22 +22,25 @@ class Faulty(Broker):
 
     failing = False
 
-    def render(self, line: bytes, dialect: int, retry: int) -> bytes:  # type: ignore[override]
-        if self.failing:
-            raise Fault
-        return super().render(line, dialect, retry)
+    def __init__(self) -> None:
+        super().__init__()
+        self.callbacks.render = self._failing(self.callbacks.render)  # type: ignore[method-assign]
+        self.callbacks.inspect = self._failing(self.callbacks.inspect)  # type: ignore[method-assign]
 
-    def inspect(self, event: bytes, data: bytes):  # type: ignore[no-untyped-def]
-        if self.failing:
-            raise Fault
-        return super().inspect(event, data)
+    def _failing(self, call: Callable[P, T]) -> Callable[P, T]:
+        def fail_or_call(*args: P.args, **kwargs: P.kwargs) -> T:
+            if self.failing:
+                raise Fault
+            return call(*args, **kwargs)
+
+        return fail_or_call
 
 
 @pytest.fixture
 def broker() -> Iterator[Faulty]:
     broker = Faulty()
     yield broker
-    for client in list(broker.clients):
+    for client in list(broker.connections.clients):
         broker.disconnect(client)
 
 
@@ -136,7 +143,7 @@ def test_queues_and_subscriptions_count_as_memory_and_are_refused_when_it_is_ful
     else:
         pytest.fail("nothing was refused")
     assert client.pending().startswith(b"r error ")
-    queues = len(broker.queues)
+    queues = len(broker.queues.by_name)
     said(broker, client)
     broker.feed(client, b"c1 consume --confirm q0 e0\n")
     assert said(broker, client) == [b"c1 ok "], "one may still take what is there"
@@ -152,7 +159,7 @@ def test_an_update_made_for_many_is_made_once() -> None:
     broker.feed(clients[0], b"r rebind q1 " + b" ".join(b"event%d" % n for n in range(9000)) + b"\n")
     for client in clients:
         broker.feed(client, b"c1 consume q1 --add event0\n")
-    queue = broker.queues[b"q1"]
+    queue = broker.queues.by_name[b"q1"]
     broker.feed(clients[0], b"r rebind q1 --add zz\n")
     first, second, *_ = queue.consumers
     assert queue.update_text(first) is queue.update_text(second)

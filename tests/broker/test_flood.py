@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.mistakes import LOGGED_BYTES, LOGGED_LINES, LOGGED_ONE_BY_ONE
+from mqks.broker.connections.client import Client
+from mqks.broker.connections.mistakes import LOGGED_BYTES, LOGGED_LINES, LOGGED_ONE_BY_ONE
 from tests.broker.driver import PEER
 from tests.broker.on_disk import OnDisk
 
@@ -150,7 +150,7 @@ def test_beyond_them_those_of_one_second_and_reason_share_an_id(flooded: Flooded
     flooded.now += 1
     flooded.error_ids(b"x nope")
     assert len(flooded.logged()) == 1, "what was said of the others is not said again"
-    assert flooded.broker.errors == 2003
+    assert flooded.broker.mistakes.errors == 2003
 
 
 def test_the_count_comes_also_if_the_client_makes_no_more_mistakes(flooded: Flooded) -> None:
@@ -243,7 +243,7 @@ def test_refused_publishes_are_one_mistake(caplog: pytest.LogCaptureFixture) -> 
     for record, (_, _, error_id) in zip(caplog.records, replies, strict=True):
         assert record.getMessage().startswith(f"error {error_id.decode()} ")
         assert "--max-memory" in record.getMessage()
-    assert broker.queues[b"q1"].ready_count == 1
+    assert broker.queues.by_name[b"q1"].ready_count == 1
 
 
 # ---- Crowds
@@ -251,7 +251,7 @@ def test_refused_publishes_are_one_mistake(caplog: pytest.LogCaptureFixture) -> 
 
 def test_a_crowd_shares_ids_and_is_counted(flooded: Flooded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many connections with a mistake each would fill the log as one with many would."""
-    monkeypatch.setattr("mqks.broker.mistakes.LOGGED_LINES", 20)
+    monkeypatch.setattr("mqks.broker.connections.mistakes.LOGGED_LINES", 20)
     crowd = [flooded.broker.connect(f"192.0.2.1:{port}") for port in range(1, 101)]
     ids = {flooded.error_ids(b"x nope", client=one)[0] for one in crowd}
     logged = flooded.logged()
@@ -280,7 +280,7 @@ def test_all_together_fill_some_bytes_of_the_log_and_not_more(flooded: Flooded) 
     flooded.now += 1
     flooded.broker.tick()
     counted = [int(message.split()[-6]) for entry in flooded.caplog.records if (message := entry.getMessage())]
-    assert len(logged) + sum(counted) == flooded.broker.errors == 200 * 3 * 12, "none is forgotten"
+    assert len(logged) + sum(counted) == flooded.broker.mistakes.errors == 200 * 3 * 12, "none is forgotten"
 
 
 def test_a_first_mistake_has_its_own_line_in_the_flood_of_others(flooded: Flooded) -> None:
@@ -308,7 +308,7 @@ def test_who_has_a_line_shares_its_own_id_when_there_is_no_more_room(flooded: Fl
 def test_who_is_turned_away_is_named_and_the_others_are_counted(flooded: Flooded) -> None:
     broker = flooded.broker
     too_many = broker.limits.reached("max_connections")
-    ids = [broker.refuse(f"192.0.2.1:{port}", too_many) for port in range(1, 101)]
+    ids = [broker.connections.refuse(f"192.0.2.1:{port}", too_many) for port in range(1, 101)]
     assert len(set(ids)) == LOGGED_ONE_BY_ONE
     logged = [entry.getMessage() for entry in flooded.caplog.records]
     reason = "reason='--max-connections is reached'"
@@ -320,11 +320,11 @@ def test_who_is_turned_away_is_named_and_the_others_are_counted(flooded: Flooded
     flooded.broker.close()  # nor told twice
     (count,) = (entry.getMessage() for entry in flooded.caplog.records[LOGGED_ONE_BY_ONE:])
     assert count == f"error {ids[-1].decode()} {reason} was met {100 - LOGGED_ONE_BY_ONE} times more in that second"
-    assert flooded.broker.refused == 100
+    assert flooded.broker.connections.refused == 100
 
 
 def test_a_fault_of_the_broker_is_one_record_with_its_id(flooded: Flooded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqks.broker.broker.find", lambda *_: 1 / 0)
+    monkeypatch.setattr("mqks.broker.requests.find", lambda *_: 1 / 0)
     (error_id,) = flooded.error_ids(b"x ping")
     (entry,) = flooded.caplog.records
     assert entry.levelno == logging.ERROR and entry.exc_info
@@ -337,7 +337,7 @@ def test_a_fault_of_the_broker_is_told_in_the_flood_of_clients_too(
     for port in range(2 * LOGGED_LINES):
         flooded.error_ids(b"x nope", client=flooded.broker.connect(f"192.0.2.1:{port}"))
     flooded.caplog.clear()
-    monkeypatch.setattr("mqks.broker.broker.find", lambda *_: 1 / 0)
+    monkeypatch.setattr("mqks.broker.requests.find", lambda *_: 1 / 0)
     ids = flooded.error_ids(*[b"x ping"] * 50)
     assert len(set(ids)) == len(flooded.caplog.records) == LOGGED_ONE_BY_ONE
     assert ids[0].decode() in flooded.caplog.records[0].getMessage()
@@ -350,9 +350,9 @@ def test_requests_that_waited_for_a_disk_that_failed_are_counted_in_the_log(capl
     on_disk = OnDisk()
     client = on_disk.connect()
     assert on_disk.say(client, b"m1 publish --confirm e1 d", b"m2 publish --confirm e1 d") == []
-    on_disk.broker.drop_held()
+    on_disk.broker.persistence.drop_held()
     assert on_disk.said(client) == []
-    assert on_disk.broker.errors == 0
+    assert on_disk.broker.mistakes.errors == 0
     (entry,) = caplog.records
     assert entry.levelno == logging.ERROR and entry.getMessage().startswith("2 requests waited for the disk")
 
@@ -370,7 +370,7 @@ def test_a_damaged_journal_met_by_history_is_an_error_of_the_broker(caplog: pyte
     on_disk.work()
     (reply,) = on_disk.said(client)
     assert reply.startswith(b"h1 error ")
-    assert on_disk.broker.errors == 1
+    assert on_disk.broker.mistakes.errors == 1
     (entry,) = caplog.records
     assert entry.levelno == logging.ERROR
     told = entry.getMessage()

@@ -3,7 +3,7 @@
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 
 MANY = 64 << 10  # bytes of replies that need not be read, as core/output.pxd has it
 TOLD_AT_ONCE = 8192  # consumers, when there is memory again
@@ -74,7 +74,7 @@ def test_who_has_messages_to_read_is_heard(full: Full, event: str) -> None:
     assert full.client.pending_size > 2 * MANY
     full.fill()
     full.feed(*(b"a ack c1 m%d" % number for number in range(200)))
-    assert full.broker.queues[b"q1"].unsettled == 0
+    assert full.broker.queues.by_name[b"q1"].unsettled == 0
 
 
 def test_replies_that_were_read_do_not_count(full: Full) -> None:
@@ -133,7 +133,7 @@ def test_very_many_that_could_not_be_told_are_told_in_several_turns(full: Full) 
         lines = (b"c%d consume q1\n" % number for number in range(TOLD_AT_ONCE // 10))
         full.broker.feed(client, b"p pause nobody\n" + b"".join(lines))
     full.fill()
-    for consumer in full.broker.queues[b"q1"].consumers:
+    for consumer in full.broker.queues.by_name[b"q1"].consumers:
         full.broker.core.tell(consumer)
     full.broker.core.charge(-full.broker.core.max_memory)
     told = []
@@ -177,11 +177,11 @@ def test_messages_that_fill_the_memory_can_be_drained() -> None:
     broker.feed(publisher, b"r rebind q1 e1\n")
     broker.feed(publisher, b"".join(b"m%d publish e1 %s\n" % (number, b"x" * 1000) for number in range(5000)))
     assert broker.core.full
-    assert broker.crowded(PEER) is None
-    there = broker.queues[b"q1"].ready_count
+    assert broker.connections.limit_error(PEER) is None
+    there = broker.queues.by_name[b"q1"].ready_count
     consumer = broker.connect(PEER)
     broker.feed(consumer, b"c1 consume q1 --manual-ack\n")
-    while broker.queues[b"q1"].length:
+    while broker.queues.by_name[b"q1"].length:
         broker.turn()
         came = [line.split(b" ")[2] for line in consumer.pending().splitlines()]
         broker.sent(consumer, consumer.pending_size)
@@ -212,12 +212,12 @@ def test_who_does_not_read_is_cut_off_when_others_get_nothing_for_it() -> None:
     for second in range(20):
         now = float(second)
         broker.sent(reader, 1 if second < 5 else 0)
-        assert broker.overdue() == [], "there is memory for deliveries"
+        assert broker.connections.overdue() == [], "there is memory for deliveries"
     broker.core.charge(broker.core.ceiling - broker.core.used)
     cut_off: dict[Client, int] = {}
     for second in range(20, 40):
         now = float(second)
         broker.feed(reader, b"p ping\n")
         broker.sent(reader, min(1, reader.pending_size))
-        cut_off |= {client: second for client in broker.overdue() if client not in cut_off}
+        cut_off |= {client: second for client in broker.connections.overdue() if client not in cut_off}
     assert cut_off == {deaf: 30}

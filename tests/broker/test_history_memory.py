@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqks.broker import Broker, history, reserve
+from mqks.broker import Broker, capacity
 from mqks.broker.actions.history import MOST_MASKS, REMEMBERED
-from mqks.broker.client import Client
-from mqks.broker.history import Stream
+from mqks.broker.connections.client import Client
 from mqks.broker.limits import REASONS, Limits
+from mqks.broker.persistence import history
+from mqks.broker.persistence.history import Stream
 from tests.broker.on_disk import OnDisk
 
 STREAMS = 16
@@ -244,7 +245,7 @@ def test_what_is_remembered_is_counted_beforehand() -> None:
 def test_full_memory_leaves_a_reserve_for_histories(
     journaled: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reserve, "RESERVE", 4096)
+    monkeypatch.setattr(capacity, "RESERVE", 4096)
     stage = Stage(journaled)
     stage.broker.core.charge(stage.broker.core.max_memory)
     client = stage.broker.connect(PEER)

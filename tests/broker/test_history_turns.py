@@ -8,9 +8,10 @@ from itertools import count
 
 import pytest
 
-from mqks.broker import Broker, history
-from mqks.broker.access import EVERYTHING, Rights
-from mqks.broker.client import Client
+from mqks.broker import Broker
+from mqks.broker.auth.access import EVERYTHING, Rights
+from mqks.broker.connections.client import Client
+from mqks.broker.persistence import history
 from mqks.core.history import answers
 from tests.broker.on_disk import OnDisk
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from tests.broker.on_disk import OnDisk
 
 WAYS = {
@@ -31,7 +31,7 @@ def test_a_checkpoint_keeps_no_part_of_the_log_that_no_queue_knows(consume: byte
     client = given(on_disk, consume)
     on_disk.broker.feed(client, b"".join(line + b"\n" for line in leave))
     on_disk.work()
-    assert not on_disk.broker.queues and client.pending_size > 1000
+    assert not on_disk.broker.queues.by_name and client.pending_size > 1000
     assert on_disk.broker.core.extents() == b""
     on_disk.broker.sent(client, client.pending_size)
     on_disk.broker.disconnect(client)

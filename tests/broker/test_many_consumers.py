@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqks.broker import Broker, inspection, slices
-from mqks.broker.client import Client
-from mqks.broker.operations import LEAVING, RETURNED, RETURNED_AT_ONCE, TELLING
+from mqks.broker import Broker, slices
+from mqks.broker.connections.client import Client
+from mqks.broker.eval import inspection
+from mqks.broker.queues.consumer_manager import LEAVING, RETURNED, RETURNED_AT_ONCE
+from mqks.broker.queues.updates import TELLING
 from mqks.core.parts import Queue
 from mqks.journal import progress
 from tests.broker.on_disk import OnDisk
@@ -42,7 +44,7 @@ class Crowd:
 
     @property
     def queue(self) -> Queue:
-        return self.broker.queues[b"q"]
+        return self.broker.queues.by_name[b"q"]
 
     def ask(self, *lines: bytes) -> list[bytes]:
         self.broker.feed(self.other, b"".join(line + b"\n" for line in lines))
@@ -71,7 +73,7 @@ def test_consumers_of_a_closed_connection_leave_in_several_turns() -> None:
     assert len(left) > 3
     assert left[-1] == crowd.broker.core.consumers == 0
     assert all(before - after <= QUOTA // LEAVING + 1 for before, after in zip([MANY, *left], left, strict=False))
-    assert crowd.crowd not in crowd.broker.clients
+    assert crowd.crowd not in crowd.broker.connections.clients
 
 
 def test_so_they_do_when_it_has_closed_for_sending_only() -> None:
@@ -80,7 +82,7 @@ def test_so_they_do_when_it_has_closed_for_sending_only() -> None:
     left = crowd.turns(lambda: len(crowd.queue.consumers))
     assert len(left) > 3
     assert left[-1] == 0
-    assert crowd.crowd in crowd.broker.clients
+    assert crowd.crowd in crowd.broker.connections.clients
 
 
 def test_many_connections_that_close_at_once_share_a_turn() -> None:
@@ -209,7 +211,7 @@ def test_a_queue_is_served_though_its_consumers_could_not_be_told(monkeypatch: p
     def fail(_: object) -> bytes:
         raise ValueError("on purpose")
 
-    monkeypatch.setattr(crowd.broker, "update", fail)
+    monkeypatch.setattr(crowd.broker.updates, "text", fail)
     crowd.ask(b"rb1 rebind q --add e2")
     monkeypatch.undo()
     crowd.ask(b"m1 publish e2 d1", b"rb2 rebind q --add e3")
@@ -335,7 +337,7 @@ def test_consumers_take_turns_as_in_a_list(steps: list[tuple[str, int]], at_firs
             broker.turn()
             expected = reference.next(paused)
             if expected is None:
-                broker.core.purge(broker.queues[b"q"], 1)
+                broker.core.purge(broker.queues.by_name[b"q"], 1)
             assert [line.split(b" ")[0] for line in crowd.read(crowd.crowd)] == ([expected] if expected else [])
         elif there and kind == "l":
             broker.feed(crowd.crowd, b"d delete_consumer %s\n" % one)
@@ -344,7 +346,7 @@ def test_consumers_take_turns_as_in_a_list(steps: list[tuple[str, int]], at_firs
         elif there:
             broker.feed(crowd.crowd, b"p %s %s\n" % (b"pause" if kind == "p" else b"resume", one))
             paused.add(one) if kind == "p" else paused.discard(one)
-    assert [consumer.id for consumer in broker.queues[b"q"].consumers] == reference.consumers
+    assert [consumer.id for consumer in broker.queues.by_name[b"q"].consumers] == reference.consumers
 
 
 # ── events with very many queues ──
@@ -476,8 +478,8 @@ def test_a_client_that_goes_gets_no_stats() -> None:
     crowd.ask(b"t stats")
     crowd.broker.disconnect(crowd.other)
     crowd.turns(lambda: 0)
-    for queue in list(crowd.broker.queues.values())[1:]:
-        crowd.broker.delete_queue(queue)
+    for queue in list(crowd.broker.queues.by_name.values())[1:]:
+        crowd.broker.queues.delete(queue)
     assert crowd.broker.core.used <= used
 
 
@@ -493,8 +495,8 @@ def test_a_checkpoint_of_very_many_queues_is_of_the_moment_when_it_began(turns: 
     on_disk.say(client, *(b"s subscribe q%d e%d" % (number, number) for number in range(1500)))
     on_disk.say(client, *(b"m%d publish e%d before" % (number, number) for number in range(1500)))
     on_disk.work()
-    assert on_disk.broker.journal is not None
-    on_disk.broker.journal.checkpoint()
+    assert on_disk.broker.persistence.journal is not None
+    on_disk.broker.persistence.journal.checkpoint()
     on_disk.say(client, b"s subscribe late e1", b"s subscribe q2 other", b"d delete_queue q3")
     on_disk.say(client, b"n publish --confirm e1 meanwhile")
     while on_disk.disk.complete(urgent=True):
@@ -505,7 +507,7 @@ def test_a_checkpoint_of_very_many_queues_is_of_the_moment_when_it_began(turns: 
     if turns == 5:
         on_disk.work()
     on_disk.crash(power_loss=power_loss)
-    assert len(on_disk.broker.queues) == 1500
+    assert len(on_disk.broker.queues.by_name) == 1500
     assert on_disk.drain(b"q1") == [b"m1 event=e1 before", b"n event=e1 meanwhile"]
     assert (on_disk.queue(b"late").events, on_disk.queue(b"q2").events) == ({b"e1"}, {b"other"})
     assert on_disk.drain(b"q1499") == [b"m1499 event=e1499 before"]

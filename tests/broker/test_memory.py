@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from mqks.broker import Broker, operations, reserve
-from mqks.broker.client import Client
+from mqks.broker import Broker, capacity
+from mqks.broker.connections.client import Client
+from mqks.broker.queues.consumer_ids import CONSUMER_COST
 from tests.broker.driver import PEER
 
 SEGMENT = 256 << 10
@@ -173,7 +174,7 @@ def test_acks_in_any_order(order: Callable[[list[bytes]], list[bytes]], ids: lis
     driven.feed(b"c1 consume q1 e1 --manual-ack")
 
     def unsettled() -> tuple[int, int]:
-        queue = driven.broker.queues[b"q1"]
+        queue = driven.broker.queues.by_name[b"q1"]
         return queue.ready_count, queue.unsettled
 
     def settle_all() -> None:
@@ -370,7 +371,7 @@ def test_patterns_come_back_when_they_change_and_when_their_queue_goes(pattern: 
         assert driven.talk(recv(pattern(4)), recv(pattern(4), request_id="r2")) == [b"r1 ok ", b"r2 ok "]
         assert changed < driven.used < changed + 1000, "the same pattern again costs nothing, but another receiver does"
         driven.reconnect()
-        assert not driven.broker.queues
+        assert not driven.broker.queues.by_name
 
     assert_comes_back(driven, change)
 
@@ -441,8 +442,8 @@ def test_full_memory_leaves_a_reserve_for_consumers(
     driven = Driven()
     there = b"t" * 1000
     driven.talk(consume(there))
-    cost = operations.CONSUMER_COST + 4
-    monkeypatch.setattr(reserve, "RESERVE", driven.broker.for_readers.used + 3 * cost)
+    cost = CONSUMER_COST + 4
+    monkeypatch.setattr(capacity, "RESERVE", driven.broker.capacity.readers.used + 3 * cost)
     driven.broker.core.charge(1 << 40)
     before = driven.used
     assert not any(b" error " in line for line in driven.talk(consume(there), *map(consume, (b"c1", b"c2", b"c3"))))
@@ -458,11 +459,11 @@ def test_full_memory_leaves_a_reserve_for_consumers(
 
 def test_consumers_of_a_deleted_queue_leave_the_reserve() -> None:
     driven = Driven()
-    before = driven.broker.for_readers.used
+    before = driven.broker.capacity.readers.used
     driven.talk(*(b"c%d consume q1" % number for number in range(10)))
-    assert driven.broker.for_readers.used > before
+    assert driven.broker.capacity.readers.used > before
     driven.talk(b"d delete_queue q1")
-    assert driven.broker.for_readers.used == before
+    assert driven.broker.capacity.readers.used == before
 
 
 # ---- Lines
@@ -529,7 +530,11 @@ def test_clients_come_and_go() -> None:
         driven.broker.turn()
         for client in clients:
             driven.broker.disconnect(client)
-        assert (len(driven.broker.queues), len(driven.broker.clients), len(driven.broker.core.events)) == (0, 1, 0)
+        assert (
+            len(driven.broker.queues.by_name),
+            len(driven.broker.connections.clients),
+            len(driven.broker.core.events),
+        ) == (0, 1, 0)
 
     assert_comes_back(driven, visit, times=5)
 

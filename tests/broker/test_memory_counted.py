@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mqks.broker.client import Client
-from mqks.broker.mistakes import LOGGED_LINES
-from mqks.broker.operations import QUEUE_COST
+from mqks.broker.connections.client import Client
+from mqks.broker.connections.mistakes import LOGGED_LINES
+from mqks.broker.queues.queue_manager import QUEUE_COST
 from mqks.broker.timers import TIMER_COST, Timers
 from mqks.web.sampling import BUSY_COST, TRACK_COST
 from tests.broker.on_disk import OnDisk
@@ -25,8 +25,8 @@ def hold_for(seconds: int) -> Step:
 
 def expire(on_disk: OnDisk, _: Client) -> None:
     on_disk.wait(61.0)
-    assert on_disk.broker.journal
-    on_disk.broker.journal.retention.held_from()
+    assert on_disk.broker.persistence.journal
+    on_disk.broker.persistence.journal.retention.held_from()
 
 
 def retry_often(on_disk: OnDisk, client: Client) -> None:
@@ -36,13 +36,13 @@ def retry_often(on_disk: OnDisk, client: Client) -> None:
 
 
 def connect_others(on_disk: OnDisk, client: Client) -> None:
-    assert client in on_disk.broker.clients
+    assert client in on_disk.broker.connections.clients
     for _ in range(10):
         on_disk.connect()
 
 
 def disconnect_others(on_disk: OnDisk, client: Client) -> None:
-    for each in [each for each in on_disk.broker.clients if each is not client]:
+    for each in [each for each in on_disk.broker.connections.clients if each is not client]:
         on_disk.broker.disconnect(each)
     on_disk.work()
 

@@ -112,7 +112,7 @@ def test_a_line_full_of_masks_on_a_queue_full_of_events(masks: bytes) -> None:
     replies = client.pending().splitlines()
     assert replies[0] == b"s ok "
     assert replies[1] == b"r ok " or replies[1].startswith(b"r error ")
-    assert len(broker.queues[b"q1"].events) == 100_000
+    assert len(broker.queues.by_name[b"q1"].events) == 100_000
 
 
 def rebound(masks: bytes, events: list[bytes]) -> bool:
@@ -121,7 +121,7 @@ def rebound(masks: bytes, events: list[bytes]) -> bool:
     client = broker.connect(PEER)
     broker.feed(client, b"s subscribe q1 " + b" ".join(events) + b"\n")
     broker.feed(client, b"r rebind --confirm q1 --remove-mask " + masks + b"\n")
-    assert broker.queues[b"q1"].events == set(events), "none is matched"
+    assert broker.queues.by_name[b"q1"].events == set(events), "none is matched"
     return client.pending() == b"r ok \n"
 
 

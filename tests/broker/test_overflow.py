@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from mqks.broker import Broker, overflow
-from mqks.broker.client import Client
+from mqks.broker import Broker
+from mqks.broker.connections.client import Client
 from mqks.broker.limits import Limits
+from mqks.broker.persistence.persistence import Persistence
+from mqks.broker.queues import queue_limits
 from mqks.journal import JournalError
 from mqks.journal.journal import Journal
 from tests.broker.on_disk import OnDisk
@@ -77,7 +79,7 @@ def test_bytes_are_exact_after_a_restart(options: dict[str, Any], how: str) -> N
     again(on_disk, how)
     assert on_disk.queue().bytes == measured(on_disk) == left
     publish(on_disk, 40)
-    assert on_disk.broker.purge(on_disk.queue(), 5) == 5
+    assert on_disk.broker.queues.purge(on_disk.queue(), 5) == 5
     assert on_disk.queue().bytes == measured(on_disk)
     assert len(on_disk.drain()) == 34
     assert on_disk.queue().bytes == 0
@@ -103,7 +105,7 @@ def test_bytes_are_exact_whatever_happens() -> None:
         elif what == "leave" and clients:
             on_disk.broker.disconnect(clients.pop(rng.randrange(len(clients))))
         elif what == "purge":
-            on_disk.broker.purge(on_disk.queue(), rng.randint(0, 3))
+            on_disk.broker.queues.purge(on_disk.queue(), rng.randint(0, 3))
         elif what == "limit":
             most = rng.choice([0, 500, 2000, 5000])
             on_disk.say(on_disk.connect(), b"r rebind q1 --max-bytes=%d" % most)
@@ -116,7 +118,7 @@ def test_bytes_are_exact_whatever_happens() -> None:
 
 
 def test_a_queue_that_is_too_long_to_measure_gets_no_limit_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overflow, "MOST_MEASURED", 10)
+    monkeypatch.setattr(queue_limits, "MOST_MEASURED", 10)
     on_disk = OnDisk(**LARGE)
     client = on_disk.connect()
     on_disk.say(client, b"s subscribe q1 e1")
@@ -124,7 +126,7 @@ def test_a_queue_that_is_too_long_to_measure_gets_no_limit_of_bytes(monkeypatch:
     (refused,) = on_disk.say(client, b"r rebind q1 e2 --max-bytes=9 --max-length=3 --confirm")
     assert refused.startswith(b"r error ")
     assert (on_disk.queue().events, on_disk.queue().max_length, on_disk.queue().max_bytes) == ({b"e1"}, 0, 0)
-    on_disk.broker.purge(on_disk.queue(), 1)
+    on_disk.broker.queues.purge(on_disk.queue(), 1)
     on_disk.say(client, b"r rebind q1 --max-bytes=9")
     assert (on_disk.queue().max_bytes, on_disk.queue().bytes) == (9, sum(map(size, range(1, 11))))
 
@@ -134,10 +136,10 @@ def test_a_queue_that_is_too_cold_to_measure_gets_no_limit_of_bytes(monkeypatch:
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1")
     for number in range(60):
         publish(on_disk, number)
-    monkeypatch.setattr(overflow, "MOST_READ", 1000)
+    monkeypatch.setattr(queue_limits, "MOST_READ", 1000)
     (refused,) = on_disk.say(on_disk.connect(), b"r rebind q1 --max-bytes=9 --confirm")
     assert refused.startswith(b"r error ")
-    monkeypatch.setattr(overflow, "MOST_READ", 1 << 20)
+    monkeypatch.setattr(queue_limits, "MOST_READ", 1 << 20)
     on_disk.say(on_disk.connect(), b"r rebind q1 --max-bytes=100000")
     assert on_disk.queue().bytes == sum(map(size, range(60)))
 
@@ -171,7 +173,7 @@ def test_a_start_that_cannot_measure_fails(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(JournalError, match="the journal cannot be read"):
             on_disk.crash()
     with monkeypatch.context() as patch:
-        patch.setattr(Broker, "look_at", lambda *_: None)
+        patch.setattr(Persistence, "look_at", lambda *_: None)
         with pytest.raises(JournalError, match="the bytes of queue 'q1' cannot be counted"):
             on_disk.crash()
     on_disk.crash()
@@ -212,7 +214,7 @@ def test_a_lower_limit_of_the_broker_holds_from_the_start_on(how: str) -> None:
 
 
 def test_what_is_too_much_goes_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overflow, "AT_ONCE", 10)
+    monkeypatch.setattr(queue_limits, "AT_ONCE", 10)
     on_disk = OnDisk(**SMALL)
     client = on_disk.connect()
     on_disk.say(client, b"s subscribe q1 e1 --overflow=drop-oldest")
@@ -224,7 +226,7 @@ def test_what_is_too_much_goes_in_steps(monkeypatch: pytest.MonkeyPatch) -> None
     on_disk.say(client, b"r rebind q1 --max-length=5")
     lengths = [on_disk.queue().length]
     while lengths[-1] > 5:
-        on_disk.wait(overflow.PAUSE)
+        on_disk.wait(queue_limits.PAUSE)
         lengths.append(on_disk.queue().length)
     assert lengths == [55, 45, 35, 25, 15, 5]
     on_disk.crash()
@@ -232,7 +234,7 @@ def test_what_is_too_much_goes_in_steps(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_queue_that_is_deleted_meanwhile_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overflow, "AT_ONCE", 1)
+    monkeypatch.setattr(queue_limits, "AT_ONCE", 1)
     on_disk = OnDisk(**LARGE)
     client = on_disk.connect()
     on_disk.say(client, b"s subscribe q1 e1 --overflow=drop-oldest")
@@ -250,7 +252,7 @@ def test_each_message_drops_some_of_what_is_too_much_and_no_more() -> None:
     broker.feed(client, b"".join(b"m%d publish e1 d\n" % number for number in range(300)))
     broker.turn()
     broker.sent(client, client.pending_size)
-    queue = broker.queues[b"q1"]
+    queue = broker.queues.by_name[b"q1"]
     broker.feed(client, b"r rebind q1 --max-length=1 --overflow=drop-oldest\nd delete_consumer c\n")
     assert (queue.ready_count, queue.dropped) == (300, 0), "consumers had them all"
     for dropped in (64, 128, 192, 256, 304, 305):
@@ -277,11 +279,11 @@ def test_the_log_tells_when_it_begins_and_how_many_they_were(caplog: pytest.LogC
     broker.feed(client, b"m publish e1 d\n" * 10)
     assert said(caplog) == ["queue 'q1' is full: its oldest messages are dropped"]
     for _ in range(2):
-        now += overflow.CALM
+        now += queue_limits.CALM
         broker.feed(client, b"m publish e1 d\n" * 10)
         broker.tick()
     assert said(caplog) == [], "it goes on"
-    now += overflow.CALM
+    now += queue_limits.CALM
     broker.tick()
     assert said(caplog) == ["messages of queue 'q1' that were dropped while it was full: 28"]
     broker.feed(client, b"m publish e1 d\n")
@@ -296,29 +298,29 @@ def test_many_queues_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> No
     now = 0.0
     broker = Broker(clock=lambda: now, limits=Limits(max_bytes=20, overflow="drop-oldest"))
     client = broker.connect(PEER)
-    for number in range(overflow.MOST_TOLD + 30):
+    for number in range(queue_limits.MOST_TOLD + 30):
         broker.feed(client, b"s subscribe q%d e1\n" % number)
     broker.feed(client, b"m publish e1 d\nm publish e1 d\n")
-    assert len(said(caplog)) == overflow.MOST_TOLD
-    now = overflow.CALM
+    assert len(said(caplog)) == queue_limits.MOST_TOLD
+    now = queue_limits.CALM
     broker.tick()
-    now = 2 * overflow.CALM
+    now = 2 * queue_limits.CALM
     broker.tick()
     *queues, others = said(caplog)
-    assert len(queues) == overflow.MOST_TOLD
+    assert len(queues) == queue_limits.MOST_TOLD
     assert others == "queues beside these that were full, and dropped messages: 30"
-    assert broker.limits.times["max_bytes"] == overflow.MOST_TOLD + 30
+    assert broker.limits.times["max_bytes"] == queue_limits.MOST_TOLD + 30
 
 
 def test_of_many_queues_that_begin_to_drop_none_looks_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[str] = []
 
-    class Looked(overflow.Dropping):
+    class Looked(queue_limits.Dropping):
         def __getattribute__(self, name: str) -> Any:
             looks.append(name)
             return super().__getattribute__(name)
 
-    monkeypatch.setattr(overflow, "Dropping", Looked)
+    monkeypatch.setattr(queue_limits, "Dropping", Looked)
     now = 0.0
     broker = Broker(clock=lambda: now, limits=Limits(max_length=1, overflow="drop-oldest"))
     client = broker.connect(PEER)
@@ -327,13 +329,13 @@ def test_of_many_queues_that_begin_to_drop_none_looks_at_the_others(monkeypatch:
             broker.feed(client, b"s subscribe q%d e%d\n" % (number, round))
         looks.clear()
         broker.feed(client, b"m publish e%d d\nm publish e%d d\n" % (round, round))
-        assert len(broker.overflow._dropping) == 100
+        assert len(broker.queue_limits._dropping) == 100
         assert looks.count("told") == 0
-        now += 3 * overflow.CALM
+        now += 3 * queue_limits.CALM
         broker.tick()
-        now += 3 * overflow.CALM
+        now += 3 * queue_limits.CALM
         broker.tick()
-        assert (broker.overflow._dropping, broker.overflow._told) == ({}, 0)
+        assert (broker.queue_limits._dropping, broker.queue_limits._told) == ({}, 0)
 
 
 def test_a_refusal_names_the_queue_and_is_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -356,7 +358,7 @@ def test_what_is_refused_is_not_counted_not_heard_and_not_in_the_log() -> None:
     broker = Broker()
     client = broker.connect(PEER)
     heard: list[bytes] = []
-    broker.listen(b"e1", heard.append)
+    broker.listeners.listen(b"e1", heard.append)
     broker.feed(client, b"s subscribe q1 e1\n")
     pattern = b'{"event": "e1", "data": {"k": 1}}'
     broker.feed(client, b'c recv --max-length=1 {"queue": "q2", "pattern": %s, "manual_ack": true}\n' % pattern)
@@ -366,7 +368,7 @@ def test_what_is_refused_is_not_counted_not_heard_and_not_in_the_log() -> None:
     broker.feed(client, b'm4 publish --once e1 {"k": 1}\nm5 send --once %s\n' % pattern)
     assert broker.core.position == position
     assert dict(broker.core.events.counts())[b"e1"] == broker.core.published == 2
-    assert broker.queues[b"q1"].published == 2
+    assert broker.queues.by_name[b"q1"].published == 2
     assert len(broker.core.seen) == 0
     broker.feed(client, b'm6 send {"event": "e1", "data": 5}\n')
     assert dict(broker.core.events.counts())[b"e1"] == broker.core.published == 3

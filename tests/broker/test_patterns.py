@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mqks.broker import Broker
 from mqks.broker.errors import BadRequest
-from mqks.broker.patterns import MOST_VALUES, Pattern, PatternIndex, comparable
+from mqks.broker.queues.patterns import MOST_VALUES, Pattern, PatternIndex, comparable
 from tests.broker.driver import PEER
 from tests.broker.on_disk import OnDisk
 
@@ -281,14 +281,16 @@ def test_deep_pattern_works_or_is_refused_wholly(kind: str) -> None:
         accepted = lines[-1] == "r1 ok "
         assert accepted or lines[-1].startswith("r1 error "), depth
         assert len(lines) == 1 + accepted, f"depth {depth}: the other receiver is told exactly if the pattern is set"
-        assert len(exchange.broker.queues[b"q0"].consumers) == 1 + accepted, f"depth {depth}: it is a receiver or not"
+        assert len(exchange.broker.queues.by_name[b"q0"].consumers) == 1 + accepted, (
+            f"depth {depth}: it is a receiver or not"
+        )
         (stats,) = exchange.ask("s1 stats")
         assert stats.startswith("s1 ok "), f"depth {depth}: one client's pattern takes the statistics from all"
         ok, *deliveries = exchange.ask(f"m1 publish --confirm e1 {deep}")
         assert ok == "m1 ok ", depth
         assert {line.split(" ")[0] for line in deliveries} in ([{"0", "1"}, {"r1", "1"}] if accepted else [{"1"}])
         assert "d1 ok " in exchange.ask("d1 delete_queue --confirm q0")
-        assert b"q0" not in exchange.broker.queues
+        assert b"q0" not in exchange.broker.queues.by_name
 
 
 @KINDS
@@ -340,7 +342,7 @@ def test_a_pattern_has_so_many_values_and_no_more(shape: Shape) -> None:
     for queue in ("q0", "q2"):
         (refused,) = exchange.ask(recv(more, queue=queue))
         assert refused.startswith("r1 error ")
-    assert list(exchange.broker.queues) == [b"q0", b"q1"], "what is refused makes no queue"
+    assert list(exchange.broker.queues.by_name) == [b"q0", b"q1"], "what is refused makes no queue"
     assert exchange.receivers(f"m1 send {json.dumps({**most, 'z': 1})}") == [0, 1], "and changes none"
     assert exchange.receivers(f"m1 send {json.dumps(shape(MOST_VALUES - 1))}") == []
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
+from mqks.broker.protocol.bridge import render
 from mqks.journal.disk import RealDisk
 from tests.broker.on_disk import START, OnDisk
 
@@ -22,10 +23,10 @@ def publish(on_disk: OnDisk, *numbers: int) -> None:
 
 def shown(broker: Broker, name: bytes = b"q1", limit: int = MANY) -> list[bytes]:
     """What peek and the log tell of the next messages, as a consumer would be told."""
-    found = broker.core.peek(broker.queues[name], limit)
+    found = broker.core.peek(broker.queues.by_name[name], limit)
     positions = [position for position, _ in found]
-    lines = broker.lines(positions) | broker.read_lines(positions)
-    return [broker.render(lines[position][0], 0, retries) for position, retries in found]
+    lines = broker.persistence.lines(positions) | broker.persistence.read_lines(positions)
+    return [render(lines[position][0], 0, retries) for position, retries in found]
 
 
 def stir(on_disk: OnDisk, rng: random.Random) -> None:
@@ -88,8 +89,8 @@ def test_retries_beyond_what_fits_beside_a_position_are_shown() -> None:
         broker.turn()
         broker.sent(client, client.pending_size)
         broker.feed(client, b"r reject c m\n")
-    [(_, retries)] = broker.core.peek(broker.queues[b"q1"], 10)
-    assert retries == broker.queues[b"q1"].retrying == broker.queues[b"q1"].retried == 300
+    [(_, retries)] = broker.core.peek(broker.queues.by_name[b"q1"], 10)
+    assert retries == broker.queues.by_name[b"q1"].retrying == broker.queues.by_name[b"q1"].retried == 300
 
 
 def test_a_part_that_cannot_be_read_ends_the_list_and_harms_nothing() -> None:
@@ -111,7 +112,7 @@ def test_the_oldest_is_seen_without_a_trace() -> None:
     publish(on_disk, *range(1000))
     core, queue = on_disk.broker.core, on_disk.queue()
     position, _ = core.peek(queue, 13)[12]
-    assert on_disk.broker.purge(queue, 12) == 12  # the first part of the queue is gone, the next one is on disk
+    assert on_disk.broker.queues.purge(queue, 12) == 12  # the first part of the queue is gone, the next one is on disk
     before = core.snapshots([queue]), core.extents(), core.used
     assert core.oldest(queue, False) == position
     assert (core.snapshots([queue]), core.extents(), core.used) == before
@@ -124,7 +125,7 @@ def test_the_oldest_is_seen_without_a_trace() -> None:
 def test_an_empty_queue_has_nothing_to_show() -> None:
     broker = Broker()
     broker.feed(broker.connect("127.0.0.1:1"), b"s subscribe q1 e1\n")
-    assert broker.core.peek(broker.queues[b"q1"], 10) == []
+    assert broker.core.peek(broker.queues.by_name[b"q1"], 10) == []
 
 
 # ── what stands at a position ──
@@ -147,23 +148,23 @@ def test_only_where_a_message_begins_there_is_a_line() -> None:
     on_disk.wait(1.0)
     broker = on_disk.broker
     everywhere = list(range(broker.core.position + 300))
-    found = broker.read_lines(everywhere)
+    found = broker.persistence.read_lines(everywhere)
     assert list(found.values()) == [(request, len(request)) for request in requests]
     assert len(on_disk.disk.files("journal")) > 1
-    in_memory = broker.lines(everywhere)
+    in_memory = broker.persistence.lines(everywhere)
     assert in_memory.items() <= found.items()
     assert {position for position, _ in broker.core.peek(on_disk.queue(), 10)} <= in_memory.keys()
-    assert broker.lines([1 << 60]) == broker.read_lines([1 << 60]) == {}
+    assert broker.persistence.lines([1 << 60]) == broker.persistence.read_lines([1 << 60]) == {}
 
 
 def test_without_a_journal_there_are_lines_in_memory_only() -> None:
     broker = Broker()
     client = broker.connect("127.0.0.1:1")
-    assert broker.lines([0]) == {}
+    assert broker.persistence.lines([0]) == {}
     broker.feed(client, b"s subscribe q1 e1\nm1 publish e1 d1\nm2 publish e1 d2\n")
     broker.turn()
-    assert broker.lines(list(range(100))) == {0: (b"m1 publish e1 d1", 16), 17: (b"m2 publish e1 d2", 16)}
-    assert broker.read_lines([0]) == {} and broker.time_of(0) is None
+    assert broker.persistence.lines(list(range(100))) == {0: (b"m1 publish e1 d1", 16), 17: (b"m2 publish e1 d2", 16)}
+    assert broker.persistence.read_lines([0]) == {} and broker.persistence.time_of(0) is None
 
 
 def test_what_the_memory_lost_the_files_have() -> None:
@@ -171,8 +172,8 @@ def test_what_the_memory_lost_the_files_have() -> None:
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1")
     publish(on_disk, *range(10_000))
     positions = [position for position, _ in on_disk.broker.core.peek(on_disk.queue(), MANY)]
-    assert len(on_disk.broker.lines(positions)) < 5000
-    lines = on_disk.broker.read_lines(positions)
+    assert len(on_disk.broker.persistence.lines(positions)) < 5000
+    lines = on_disk.broker.persistence.read_lines(positions)
     texts = [b"m%d publish e1 %0100d" % (number, number) for number in range(10_000)]
     assert list(lines.values()) == [(text, len(text)) for text in texts]
 
@@ -192,8 +193,8 @@ def test_of_long_messages_only_the_beginning_is_copied_and_the_true_size_is_told
     broker = on_disk.broker
     first, second, third = (position for position, _ in broker.core.peek(on_disk.queue(), 10))
     expected = {first: (b"m1 publish e1 " + data[:26], 100_014), second: (b"m2 publish e1 short", 19)}
-    assert broker.lines([first, second, third], 40) == expected, "of the third not even the action is known"
-    assert broker.read_lines([first, second, third], 40) == expected
+    assert broker.persistence.lines([first, second, third], 40) == expected, "of the third not even the action is known"
+    assert broker.persistence.read_lines([first, second, third], 40) == expected
     assert broker.core.line_at(first, 0) == (b"", 100_014)
 
 
@@ -205,7 +206,7 @@ def test_a_message_whose_batch_is_damaged_is_not_shown() -> None:
     first, second = (position for position, _ in on_disk.broker.core.peek(on_disk.queue(), 10))
     [inode] = [inode for name, inode in on_disk.disk.entries.items() if name.startswith("journal/")]
     inode.data[first + 20] ^= 1
-    assert on_disk.broker.read_lines([first, second]).keys() == {second}
+    assert on_disk.broker.persistence.read_lines([first, second]).keys() == {second}
 
 
 def test_a_message_has_the_time_at_which_its_batch_came() -> None:
@@ -215,9 +216,11 @@ def test_a_message_has_the_time_at_which_its_batch_came() -> None:
         on_disk.wait(5.0)
         publish(on_disk, number)
     positions = [position for position, _ in on_disk.broker.core.peek(on_disk.queue(), 10)]
-    assert [on_disk.broker.time_of(position) for position in positions] == [START + 5.0 * n for n in range(1, 11)]
-    assert on_disk.broker.time_of(on_disk.broker.core.position) is None
-    assert on_disk.broker.time_of(1 << 60) is None
+    assert [on_disk.broker.persistence.time_of(position) for position in positions] == [
+        START + 5.0 * n for n in range(1, 11)
+    ]
+    assert on_disk.broker.persistence.time_of(on_disk.broker.core.position) is None
+    assert on_disk.broker.persistence.time_of(1 << 60) is None
 
 
 def test_files_that_are_gone_have_nothing_to_show(tmp_path: Path) -> None:
@@ -228,12 +231,12 @@ def test_files_that_are_gone_have_nothing_to_show(tmp_path: Path) -> None:
     try:
         broker.feed(broker.connect("127.0.0.1:1"), b"s subscribe q1 e1\nm1 publish e1 d1\n")
         broker.turn()
-        [(position, _)] = broker.core.peek(broker.queues[b"q1"], 10)
-        assert broker.read_lines([position]) == {position: (b"m1 publish e1 d1", 16)}
-        assert broker.time_of(position)
+        [(position, _)] = broker.core.peek(broker.queues.by_name[b"q1"], 10)
+        assert broker.persistence.read_lines([position]) == {position: (b"m1 publish e1 d1", 16)}
+        assert broker.persistence.time_of(position)
         for file in (tmp_path / "journal").iterdir():
             file.unlink()
-        assert broker.read_lines([position]) == {}
-        assert broker.time_of(position) is None
+        assert broker.persistence.read_lines([position]) == {}
+        assert broker.persistence.time_of(position) is None
     finally:
         disk.stop()

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from mqks.broker import Broker, actions
-from mqks.broker.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
 from mqks.broker.actions import MQKS, SEVX, SEVX_WHERE_JSON, find
 from mqks.broker.actions.sevx import EVENT_TWICE
-from mqks.broker.client import Client
-from mqks.broker.entrance import MOST_GRANTED, TOLD_ONE_BY_ONE, Decided
+from mqks.broker.auth.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
+from mqks.broker.auth.authentication import MOST_GRANTED, TOLD_ONE_BY_ONE, Decided
+from mqks.broker.connections.client import Client
+from tests.broker.fake_sockets import FakeSockets
 
 PEER = "192.0.2.1:5000"
 
@@ -124,7 +125,7 @@ def known_to(rights: Rights) -> tuple[Broker, Client]:
     inside = broker.connect("inside", inside=True)
     broker.feed(inside, b'r1 rebind mail order.old\nc0 recv {"queue": "mail", "pattern": {"event": "order.old"}, ')
     broker.feed(inside, b'"delete_queue_when_unused": false}\nc0 delete_consumer c0\n')
-    broker.entrance.ask = ask
+    broker.authentication.require_tokens(ask)
     client = broker.connect(PEER)
     broker.feed(client, b"a1 auth worker.token\n")
     assert client.pending() == b"a1 ok \n"
@@ -219,8 +220,8 @@ def test_what_is_refused_changes_nothing() -> None:
     for row in TABLE:
         if row.needs:
             broker.feed(client, row.line + b"\n")
-    assert list(broker.queues) == [b"mail"]
-    assert broker.queues[b"mail"].events == {b"order.old"}
+    assert list(broker.queues.by_name) == [b"mail"]
+    assert broker.queues.by_name[b"mail"].events == {b"order.old"}
     assert broker.core.published == 0
     assert not client.consumers
 
@@ -377,7 +378,7 @@ def test_when_a_queue_goes_is_said_by_who_makes_or_manages_it(
     broker, client = known_to(Rights("worker", queues=("q",), events=("order.*",), manage=manage))
     broker.feed(client, b"c1 consume q order.new --delete-queue-when-unused=60\n")
     broker.feed(client, line + b"\n")
-    assert broker.queues[b"q"].unused == unused
+    assert broker.queues.by_name[b"q"].unused == unused
 
 
 def test_a_reader_cannot_stop_those_who_publish(caplog: pytest.LogCaptureFixture) -> None:
@@ -385,12 +386,12 @@ def test_a_reader_cannot_stop_those_who_publish(caplog: pytest.LogCaptureFixture
     broker, client = known_to(Rights("reader", queues=("mine.*",), events=("order.*",)))
     broker.feed(client, b"s subscribe mine.x order.new --max-length=1 --overflow=reject\n")
     broker.feed(client, b"c consume mine.x order.new --max-bytes=1 --overflow=drop-oldest\n")
-    assert caplog.text.count("not permitted: manage") == 2 and b"mine.x" not in broker.queues
+    assert caplog.text.count("not permitted: manage") == 2 and b"mine.x" not in broker.queues.by_name
     inside = broker.connect("inside", inside=True)
     broker.feed(inside, b"r rebind mine.x order.new --max-bytes=1 --overflow=drop-oldest\n")
     broker.feed(inside, b"o rebind other order.new\n")
     assert publish(broker, inside, b"order.new", b"order.new") == [b"ok", b"ok"]
-    dropping, other = broker.queues[b"mine.x"], broker.queues[b"other"]
+    dropping, other = broker.queues.by_name[b"mine.x"], broker.queues.by_name[b"other"]
     assert (dropping.length, dropping.dropped, other.length) == (0, 2, 2)
 
 
@@ -405,8 +406,8 @@ def test_who_may_publish_all_is_asked_nothing() -> None:
 def reconsider(broker: Broker, new: Rights | None) -> list[Client]:
     """What the file says now; answers those who were hung up on."""
     gone: list[Client] = []
-    broker.entrance.cut_off = gone.append
-    broker.entrance.reconsider(lambda _: new)
+    broker.connections.attach(FakeSockets(cut_off=gone.append))
+    broker.authentication.reconsider(lambda _: new)
     return gone
 
 
@@ -517,7 +518,7 @@ def test_who_comes_back_says_again_what_its_queue_has_by_now() -> None:
 
 def test_those_from_inside_and_strangers_stay() -> None:
     broker, client = known_to(EVERYTHING)
-    broker.entrance.ask = lambda *_: None
+    broker.authentication.require_tokens(lambda *_: None)
     broker.connect(PEER)
     assert reconsider(broker, None) == [client]
 
@@ -528,18 +529,18 @@ def test_those_from_inside_and_strangers_stay() -> None:
 @pytest.mark.parametrize("peer", ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "127.9.9.9:1"])
 def test_this_host_may_do_all(peer: str) -> None:
     broker = Broker()
-    assert broker.entrance.barred(peer) is None
+    assert broker.authentication.barred(peer) is None
     client = broker.connect(peer)
     assert (client.rights, client.stranger, client.granted) == (EVERYTHING, False, None)
 
 
 @pytest.mark.parametrize("peer", ["192.0.2.1:1", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:1", "0.0.0.0:1", "nonsense"])
 def test_others_are_not_let_in_unless_that_is_asked_for(peer: str) -> None:
-    barred = Broker().entrance.barred(peer)
+    barred = Broker().authentication.barred(peer)
     assert barred is not None
     assert "--auth-file" in str(barred) and "--insecure" in str(barred)
     open_to_all = Broker(insecure=True)
-    assert open_to_all.entrance.barred(peer) is None
+    assert open_to_all.authentication.barred(peer) is None
     assert open_to_all.connect(peer).rights == FROM_AFAR
 
 

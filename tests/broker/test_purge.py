@@ -4,8 +4,9 @@ import errno
 
 import pytest
 
-from mqks.broker import Broker, overflow
-from mqks.broker.client import Client
+from mqks.broker import Broker
+from mqks.broker.connections.client import Client
+from mqks.broker.queues import queue_limits
 from tests.broker.on_disk import OnDisk
 
 MANY = 1 << 20
@@ -19,7 +20,7 @@ CRASHES = pytest.mark.parametrize("how", ["kill", "power", "stop"])
 
 
 def purged(on_disk: OnDisk, name: bytes = b"q1") -> int:
-    return on_disk.broker.purge(on_disk.queue(name), MANY)
+    return on_disk.broker.queues.purge(on_disk.queue(name), MANY)
 
 
 def publish(on_disk: OnDisk, *numbers: int) -> None:
@@ -55,12 +56,12 @@ def test_in_memory_what_is_ready_goes_and_its_memory_with_it() -> None:
     broker.feed(client, b"s subscribe q1 e1\ns subscribe q2 e1\n")
     before = broker.core.used
     broker.feed(client, b"".join(b"m%d publish e1 %0100d\n" % (number, number) for number in range(100_000)))
-    q1, q2 = broker.queues[b"q1"], broker.queues[b"q2"]
-    assert broker.purge(q1, MANY) == 100_000
+    q1, q2 = broker.queues.by_name[b"q1"], broker.queues.by_name[b"q2"]
+    assert broker.queues.purge(q1, MANY) == 100_000
     assert (q1.ready_count, q1.unsettled, q2.ready_count) == (0, 0, 100_000)
     assert broker.core.held > 10_000_000, "the other queue has them"
-    assert broker.purge(q2, MANY) == 100_000
-    assert broker.purge(q2, MANY) == 0
+    assert broker.queues.purge(q2, MANY) == 100_000
+    assert broker.queues.purge(q2, MANY) == 0
     assert broker.core.used - before < 2 << 20
     assert (q1.published, q1.acked, q1.rejected, q1.delivered) == (100_000, 0, 0, 0)
     broker.feed(client, b"c consume q1\nm publish e1 next\n")
@@ -73,10 +74,10 @@ def test_a_long_queue_may_be_purged_a_part_at_a_time(options: dict[str, int]) ->
     on_disk = OnDisk(**options)
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1")
     publish(on_disk, *range(20))
-    assert [on_disk.broker.purge(on_disk.queue(), most) for most in (0, 2, 3, 7)] == [0, 2, 3, 7]
+    assert [on_disk.broker.queues.purge(on_disk.queue(), most) for most in (0, 2, 3, 7)] == [0, 2, 3, 7]
     again(on_disk, "kill")
     assert came(on_disk.drain()) == [b"m%d" % number for number in range(12, 20)]
-    assert on_disk.broker.purge(on_disk.queue(), 3) == 0
+    assert on_disk.broker.queues.purge(on_disk.queue(), 3) == 0
 
 
 @OPTIONS
@@ -85,7 +86,7 @@ def test_what_was_ready_does_not_come_back(options: dict[str, int], how: str) ->
     on_disk = OnDisk(**options)
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1", b"s subscribe q2 e1")
     publish(on_disk, *range(50))
-    assert [on_disk.broker.purge(on_disk.queue(), 20) for _ in range(4)] == [20, 20, 10, 0]
+    assert [on_disk.broker.queues.purge(on_disk.queue(), 20) for _ in range(4)] == [20, 20, 10, 0]
     publish(on_disk, 50, 51)
     again(on_disk, how)
     assert (on_disk.queue(b"q1").ready_count, on_disk.queue(b"q2").ready_count) == (2, 52)
@@ -148,14 +149,14 @@ def test_with_checkpoints_before_and_after(options: dict[str, int], how: str, wh
     publish(on_disk, *range(20))
     on_disk.said(client)
     on_disk.say(client, b"r reject c m2")
-    assert on_disk.broker.journal
+    assert on_disk.broker.persistence.journal
     if when != "after":
-        on_disk.broker.journal.checkpoint()
+        on_disk.broker.persistence.journal.checkpoint()
         on_disk.work()
     publish(on_disk, 20)
     assert purged(on_disk) == 18
     if when != "before":
-        on_disk.broker.journal.checkpoint()
+        on_disk.broker.persistence.journal.checkpoint()
         on_disk.work()
     publish(on_disk, 21)
     again(on_disk, how)
@@ -166,8 +167,8 @@ def test_a_purge_while_a_checkpoint_is_on_its_way_is_not_undone_by_it() -> None:
     on_disk = OnDisk(**SMALL)
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1")
     publish(on_disk, *range(5000))
-    assert on_disk.broker.journal
-    on_disk.broker.journal.checkpoint()
+    assert on_disk.broker.persistence.journal
+    on_disk.broker.persistence.journal.checkpoint()
     assert purged(on_disk) == 5000
     on_disk.work()
     on_disk.crash()
@@ -179,7 +180,7 @@ def test_a_long_queue_leaves_neither_parts_nor_segments_behind() -> None:
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1")
     publish(on_disk, *range(20_000))
     assert len(on_disk.disk.files("journal")) > 1 and on_disk.disk.files("index")
-    journal, core = on_disk.broker.journal, on_disk.broker.core
+    journal, core = on_disk.broker.persistence.journal, on_disk.broker.core
     assert journal
     assert core.live_in(0, core.position) == 20_000
     assert purged(on_disk) == 20_000
@@ -197,8 +198,8 @@ class Reads:
 
     def __init__(self, on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
         self._bytes = 0
-        self._read_now = on_disk.broker.read_now
-        monkeypatch.setattr(on_disk.broker, "read_now", self._read)
+        self._read_now = on_disk.broker.persistence.read_now
+        monkeypatch.setattr(on_disk.broker.persistence, "read_now", self._read)
 
     def _read(self, start: int, size: int) -> bytes | None:
         self._bytes += size
@@ -252,7 +253,7 @@ def test_what_has_to_be_read_to_drop_what_is_too_much_is_read_in_steps(monkeypat
     lengths = [COLD, on_disk.queue().length]
     while lengths[-1] < lengths[-2]:
         assert 0 < reads.took() <= MOST_READ + LONG + 1000
-        on_disk.wait(overflow.PAUSE)
+        on_disk.wait(queue_limits.PAUSE)
         lengths.append(on_disk.queue().length)
     assert lengths[-1] == 2
     assert len(lengths) > 4
@@ -278,7 +279,7 @@ def test_a_large_message_for_which_many_have_to_go_reads_little_of_them(monkeypa
     lengths = [COLD + 1, on_disk.queue().length]
     while lengths[-1] < lengths[-2]:
         assert 0 < reads.took() <= MOST_READ + LONG + 1000
-        on_disk.wait(overflow.PAUSE)
+        on_disk.wait(queue_limits.PAUSE)
         lengths.append(on_disk.queue().length)
     assert on_disk.queue().bytes <= most < on_disk.queue().bytes + LONG + 1000
     assert len(lengths) > 3

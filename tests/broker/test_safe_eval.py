@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqks.broker.safe_eval import evaluate
-from mqks.broker.views import EvalError, Table, View, to_json, to_text
+from mqks.broker.eval.safe_eval import evaluate
+from mqks.broker.eval.views import EvalError, Table, View, to_json, to_text
 
 
 class Queue:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.names import is_event
 from tests.broker.driver import PEER
 
@@ -94,7 +94,7 @@ def test_the_compiled_path_of_publish_agrees_with_the_other_one(lines: list[tupl
     for flags, rest in lines:
         line = b" ".join([b"m1", b"publish", *flags, rest])
         compiled.broker.feed(compiled.other, line + b"\n")
-        plain.broker.request(plain.other, line, 0)
+        plain.broker.requests.handle(plain.other, line, 0)
     seen = []
     for talk in (compiled, plain):
         talk.broker.turn()

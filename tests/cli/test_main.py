@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from mqks.cli.command import show_duration
 from mqks.cli.mqks import COMMANDS, SYNONYMS
+from mqks.formatting import duration_in_two_units
 from tests.cli.conftest import Cli
 from tests.cli.running import ended, started
 from tests.cli.test_page import commands
@@ -184,6 +184,7 @@ def test_help_imports_neither_broker_nor_journal_nor_client() -> None:
     code = """
 import sys
 from mqks.cli.mqks import main
+from mqks.formatting import duration_in_two_units
 try:
     main(["--help"])
 except SystemExit:
@@ -196,7 +197,7 @@ sys.exit(", ".join(name for name in heavy if name in sys.modules) or None)
 
 
 def test_durations() -> None:
-    assert [show_duration(value) for value in (0, 59.9, 60, 3661, 90000, 864000)] == [
+    assert [duration_in_two_units(value) for value in (0, 59.9, 60, 3661, 90000, 864000)] == [
         "0 s",
         "59 s",
         "1 min",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqks.broker.access import Rights
+from mqks.broker.auth.access import Rights
 from mqks.server import tokens
 from mqks.server.tokens import Hash
 from tests.cli.conftest import Cli

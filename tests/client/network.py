@@ -9,7 +9,7 @@ import heapq
 import random
 from collections.abc import Callable
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 
 LATENCY = 0.0005
 MOST_LATENCY = 0.004

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from tests.client.network import Clock, Wire
 from tests.sim.disk import FakeDisk, Killed
 from tests.sim.links import Violation

@@ -21,7 +21,7 @@ def alive(sim: "Simulation") -> None:
         assert handler.driver.wire is not None
         consumers = handler.driver.wire.client.consumers or {}
         consumer = consumers.get(handler.wanted.id.encode())
-        if consumer is None or consumer.queue is not sim.server.broker.queues.get(handler.name.encode()):
+        if consumer is None or consumer.queue is not sim.server.broker.queues.by_name.get(handler.name.encode()):
             raise Violation(f"{handler.driver.name} is connected, and deaf for {handler.name}")
 
 

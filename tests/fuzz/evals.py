@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mqks.broker.safe_eval import evaluate
-from mqks.broker.views import EvalError, Table, View, to_json, to_text
+from mqks.broker.eval.safe_eval import evaluate
+from mqks.broker.eval.views import EvalError, Table, View, to_json, to_text
 
 MOST_STEPS, MOST_SIZE = 5_000, 20_000
 SECRET = "the secret"

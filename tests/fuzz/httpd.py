@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import uvicorn
 from uvicorn.server import ServerState
 
-from mqks.broker.access import EVERYTHING, Rights
+from mqks.broker.auth.access import EVERYTHING, Rights
 from mqks.web.api import Api
 from mqks.web.app import application
 from mqks.web.gate import Gate
@@ -170,7 +170,9 @@ class World:
 
     def figures(self) -> tuple[int, dict[bytes, int]]:
         """What only those who may can change."""
-        return self.broker.core.published, {name: queue.ready_count for name, queue in self.broker.queues.items()}
+        return self.broker.core.published, {
+            name: queue.ready_count for name, queue in self.broker.queues.by_name.items()
+        }
 
     def close(self) -> None:
         """Nobody after it is told of its errors, nor finds its loop and sockets."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mqks.broker.bridge import name_in
+from mqks.broker.protocol.bridge import name_in
 from mqks.core.history import answers
 from mqks.core.keeping import first_bad
 from mqks.journal import Damaged, JournalError, Reader, UnknownVersion

@@ -8,7 +8,7 @@ starts once more. What must hold: each start succeeds, and finds queues and hold
 import random
 from typing import Any
 
-from mqks.broker.overflow import AT_ONCE
+from mqks.broker.queues.queue_limits import AT_ONCE
 from tests.fuzz.lines import BEGIN, StrictBroker, Talk, pieces
 from tests.sim.disk import FakeDisk
 
@@ -33,7 +33,7 @@ class Lives(Talk):
         for client in [*self.clients, self.witness]:
             self.broker.disconnect(client)
         self.broker.tick()  # queues that are unused from now on go
-        for queue in self.broker.queues.values():
+        for queue in self.broker.queues.by_name.values():
             self.broker.core.trim(queue, AT_ONCE)  # what returned to a queue that is too long: a start does the same
         self.broker.turn()
 
@@ -47,12 +47,12 @@ class Lives(Talk):
         self.killed()
 
     def kept(self) -> tuple[dict[bytes, Any], dict[bytes, int]]:
-        assert self.broker.journal and not self.broker.broken, self.broker.broken
+        assert self.broker.persistence.journal and not self.broker.broken, self.broker.broken
         queues = {
             name: (queue.definition(), queue.max_length, queue.max_bytes, queue.drops_oldest, queue.ready_count)
-            for name, queue in self.broker.queues.items()
+            for name, queue in self.broker.queues.by_name.items()
         }
-        holds = self.broker.journal.retention.holds
+        holds = self.broker.persistence.journal.retention.holds
         soon = self.broker.now + 0.001  # as exactly as the journal has it
         return queues, {name: hold.position for name, hold in holds.items() if hold.expires > soon}
 

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest, Fault
-from mqks.broker.overflow import Bounds
+from mqks.broker.queues.queue import Bounds
 from mqks.journal.disk import Disk
 from mqks.names import is_name
 
@@ -49,11 +49,13 @@ class StrictBroker(Broker):
             dedup_part_bits=1,
             disk=disk,
         )
+        self._tell = self.requests._fail
+        self.requests._fail = self._fail  # type: ignore[method-assign]
 
     def _fail(self, client: Client, request_id: bytes, line: bytes, bad: BadRequest) -> None:
         if isinstance(bad, Fault):
             raise bad
-        super()._fail(client, request_id, line, bad)
+        self._tell(client, request_id, line, bad)
 
 
 def pieces(data: bytes) -> Iterator[tuple[bytes, int]]:
@@ -92,7 +94,7 @@ class Talk:
         self.witness = self.connect()
         self.say(self.witness, b'w recv {"pattern": {}, "queue": "witness", "manual_ack": true}\n')
         self.broker.sent(self.witness, self.witness.pending_size)
-        self.all = self.broker.queues[b"witness"]
+        self.all = self.broker.queues.by_name[b"witness"]
         self.pattern = self.all.pattern
         self.published = self.broker.core.published
         self.clients = [self.connect() for _ in range(CLIENTS)]
@@ -195,8 +197,8 @@ class Talk:
     def leave(self) -> None:
         for client in [*self.clients, self.witness]:
             self.broker.disconnect(client)
-        for queue in list(self.broker.queues.values()):
-            self.broker.delete_queue(queue)
+        for queue in list(self.broker.queues.by_name.values()):
+            self.broker.queues.delete(queue)
         assert self.rest() == self.base, "memory is held for nobody"
 
 

@@ -9,8 +9,8 @@ from its JSON or from the journal, tell the same.
 import json
 from typing import Any
 
-from mqks.broker.bridge import event_name, name_in
-from mqks.broker.patterns import MOST_NESTED
+from mqks.broker.protocol.bridge import event_name, name_in
+from mqks.broker.queues.patterns import MOST_NESTED
 from mqks.journal.columns import Columns
 from mqks.journal.format import build_batch
 from mqks.journal.messages import event_of

@@ -10,8 +10,9 @@ is no journal, so that `hold` and `--raw` are refused to everybody here: they ar
 
 import logging
 
-from mqks.broker.access import Rights
-from mqks.broker.entrance import Decided
+from mqks.broker.auth.access import Rights
+from mqks.broker.auth.authentication import Decided
+from tests.broker.fake_sockets import FakeSockets
 from tests.fuzz.lines import StrictBroker
 
 SECRET = b"S3CRET"
@@ -38,8 +39,8 @@ class Door:
         self.waiting: list[tuple[str, Decided]] = []
         self.gone = False
         self.heard = bytearray()
-        self.broker.entrance.ask = lambda token, _, decided: self.waiting.append((token, decided))
-        self.broker.entrance.hang_up = lambda _: self.hang_up()
+        self.broker.authentication.require_tokens(lambda token, _, decided: self.waiting.append((token, decided)))
+        self.broker.connections.attach(FakeSockets(hang_up=lambda _: self.hang_up()))
         self.client = self.broker.connect("127.0.0.1:2")
 
     def hang_up(self) -> None:
@@ -55,7 +56,7 @@ class Door:
             decided(LIMITED if token == TOKEN else b"20260131120000000000aaaa")
         self.broker.feed(self.inside, b"k publish kept %s\n" % KEPT)
         self.broker.turn()
-        self.broker.grew()
+        self.broker.histories.grew()
         while came := self.client.pending():  # a history has more when there is room
             self.heard += came
             self.broker.sent(self.client, len(came))
@@ -68,9 +69,11 @@ class Door:
         assert events <= ({b"e1", b"a.b"} if known else set()), events
         consumed = {consumer.queue.name for consumer in (self.client.consumers or {}).values()}  # type: ignore[attr-defined]
         assert consumed <= ({b"q1"} if known else set()), consumed
-        assert self.broker.queues.keys() <= {b"witness", b"q2", *([b"q1"] if known else [])}, self.broker.queues.keys()
-        assert self.broker.queues[b"q2"].events == {b"e1", b"kept"}
-        assert self.broker.queues[b"q1"].events <= {b"e1"} if b"q1" in self.broker.queues else True
+        assert self.broker.queues.by_name.keys() <= {b"witness", b"q2", *([b"q1"] if known else [])}, (
+            self.broker.queues.by_name.keys()
+        )
+        assert self.broker.queues.by_name[b"q2"].events == {b"e1", b"kept"}
+        assert self.broker.queues.by_name[b"q1"].events <= {b"e1"} if b"q1" in self.broker.queues.by_name else True
 
 
 def strangers(data: bytes) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 import mqks.testing
-from mqks.broker.bridge import name_in
+from mqks.broker.protocol.bridge import name_in
 from mqks.core.history import answers
 from mqks.core.keeping import first_bad
 from mqks.journal.format import build_batch

@@ -73,9 +73,9 @@ def on_disk(_short_turns: None) -> Iterator[OnDisk]:
 
 def checkpoint(on_disk: OnDisk) -> int:
     """Begin one. Answers what was charged before."""
-    assert on_disk.broker.journal
+    assert on_disk.broker.persistence.journal
     before = on_disk.broker.core.used
-    on_disk.broker.journal.checkpoint()
+    on_disk.broker.persistence.journal.checkpoint()
     assert len(on_disk.broker.slices)
     return before
 

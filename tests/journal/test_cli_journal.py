@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from mqks.broker import Broker
-from mqks.cli.command import Bar, show_size
+from mqks.cli.command import Bar
 from mqks.cli.mqks import main
+from mqks.formatting import size_in_tenths
 from mqks.journal import Reader
 from mqks.journal.disk import RealDisk
 from tests.cli.running import on_terminal
@@ -306,7 +307,7 @@ def test_info_tells_of_queues(tmp_path: Path, capfd: pytest.CaptureFixture[str])
 
 
 def test_sizes() -> None:
-    assert [show_size(size) for size in (0, 1023, 1024, 64 << 20, 3 << 40)] == [
+    assert [size_in_tenths(size) for size in (0, 1023, 1024, 64 << 20, 3 << 40)] == [
         "0 B",
         "1023 B",
         "1.0 KiB",

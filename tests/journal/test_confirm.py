@@ -6,8 +6,9 @@ import random
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.journal.journal import RETRY
+from tests.broker.fake_sockets import FakeSockets
 from tests.sim.disk import FakeDisk
 
 # Requests to be confirmed, after c1 has been given m1 and m2 of q1; each changes something that a client may rely on.
@@ -98,21 +99,21 @@ def test_in_the_other_modes_nobody_waits(fsync: str) -> None:
 
 def test_one_sync_confirms_all_that_came_before_it() -> None:
     started = Started()
-    assert started.broker.journal
+    assert started.broker.persistence.journal
     started.say(b"m0 publish --confirm e1 d0")  # its sync is on its way
-    before = started.broker.journal.syncs
+    before = started.broker.persistence.journal.syncs
     clients = [started.broker.connect(f"127.0.0.1:{port}") for port in range(2, 102)]
     for client in clients:
         assert started.say(b"m1 publish --confirm e1 d1", client=client) == []
     assert started.sync() == [b"m0 ok "]
     assert all(started.said(client) == [b"m1 ok "] for client in clients)
-    assert started.broker.journal.syncs == before + 1
+    assert started.broker.persistence.journal.syncs == before + 1
 
 
 def test_a_sync_that_fails_confirms_nothing_and_nothing_more_is_taken() -> None:
     started = Started()
     closed: list[Client] = []
-    started.broker.entrance.hang_up = closed.append
+    started.broker.connections.attach(FakeSockets(hang_up=closed.append))
     other = started.broker.connect("127.0.0.1:2")
     started.say(b"m1 publish --confirm e1 d1", b"c1 consume --confirm q1 e1")
     started.say(b"m3 publish e1 d3", client=other)
@@ -148,7 +149,7 @@ def test_an_ack_that_a_full_disk_refused_is_not_confirmed_before_it_is_written()
     started.disk.crash(power_loss=True)
     broker = Broker(disk=started.disk, seed=1, clock=lambda: 0.0)
     broker.recover()
-    assert broker.queues[b"q1"].ready_count == 0
+    assert broker.queues.by_name[b"q1"].ready_count == 0
 
 
 def test_acks_are_synced_where_nothing_is_published() -> None:
@@ -185,10 +186,10 @@ def test_a_stop_whose_last_write_fails_leaves_a_folder_that_starts(error: int) -
     started = Started().with_messages()
     started.disk.fail("write", error)
     started.broker.close()
-    assert started.broker.journal
-    assert started.broker.journal.unwritten
+    assert started.broker.persistence.journal
+    assert started.broker.persistence.journal.unwritten
 
     started.disk.crash(power_loss=False)
     again = Broker(disk=started.disk, seed=1, clock=lambda: started.now)
     again.recover()
-    assert again.queues[b"q1"].ready_count == 2
+    assert again.queues.by_name[b"q1"].ready_count == 2

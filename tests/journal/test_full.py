@@ -244,7 +244,7 @@ def test_a_checkpoint_that_finds_no_room_leaves_nothing_behind(
 ) -> None:
     on_disk = OnDisk()
     settled(on_disk)
-    disk, journal = on_disk.disk, on_disk.broker.journal
+    disk, journal = on_disk.disk, on_disk.broker.persistence.journal
     assert journal
     place = NoRoom(disk, monkeypatch, call, ending)
     handles, files = set(disk.handles), disk.content("progress")
@@ -272,8 +272,8 @@ def test_a_start_after_a_checkpoint_that_found_no_room(
     on_disk.say(client, b"c1 consume q1 e1 --manual-ack", b"m1 publish e1 d1", b"m2 publish e1 d2")
     on_disk.wait(RETRY)
     place = NoRoom(on_disk.disk, monkeypatch, call, ending)
-    assert on_disk.broker.journal
-    on_disk.broker.journal.checkpoint()
+    assert on_disk.broker.persistence.journal
+    on_disk.broker.persistence.journal.checkpoint()
     on_disk.say(client, b"a1 ack c1 m1")
     on_disk.wait(RETRY)
     place.full = False

@@ -138,7 +138,7 @@ def test_a_full_disk_puts_the_removal_off() -> None:
     before = segments(on_disk)
     on_disk.now += 8 * DAY
     on_disk.disk.fail("create", errno.ENOSPC)
-    on_disk.broker.journal.retain()  # type: ignore[union-attr]
+    on_disk.broker.persistence.journal.retain()  # type: ignore[union-attr]
     assert on_disk.broker.broken is None
     assert segments(on_disk) == before
     retain(on_disk)

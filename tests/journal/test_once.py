@@ -79,8 +79,8 @@ class Life:
         return [line for line in text.split(b"\n") if line.split(b" ")[1:2] in ([b"publish"], [b"send"])]
 
     def checkpoint(self) -> None:
-        assert self.broker.journal
-        self.broker.journal.checkpoint()
+        assert self.broker.persistence.journal
+        self.broker.persistence.journal.checkpoint()
         self.work()
 
     @property
@@ -166,7 +166,7 @@ def test_one_that_was_taken_and_could_not_be_written_yet_stays_one() -> None:
         life.work()
     assert life.say(b"m1 publish --once --confirm e1 d1") == [b"m1 ok "]
     assert life.lines() == [b"m1 publish --once e1 d1"]
-    assert life.broker.queues[b"q1"].ready_count == 1
+    assert life.broker.queues.by_name[b"q1"].ready_count == 1
 
 
 # ── the journal ──
@@ -276,8 +276,8 @@ def test_so_it_is_wherever_the_power_goes(seed: int) -> None:
     for number in range(rng.randrange(1, 30)):
         life.broker.feed(life.client, b"m%d publish --once e1 d\n" % number)
         life.broker.turn()
-        if rng.random() < 0.3 and life.broker.journal:
-            life.broker.journal.checkpoint()
+        if rng.random() < 0.3 and life.broker.persistence.journal:
+            life.broker.persistence.journal.checkpoint()
         for _ in range(rng.randrange(4)):
             life.disk.complete(urgent=rng.random() < 0.5)
             life.broker.poll_disk()
@@ -381,7 +381,7 @@ def test_a_checkpoint_from_before_there_was_once_is_read() -> None:
     life.disk.write(file, old + struct.pack("<I", crc32(old)), 0)
     life.disk.sync(file)
     life = life.killed()
-    assert life.broker.queues[b"q1"].ready_count == 1
+    assert life.broker.queues.by_name[b"q1"].ready_count == 1
     assert life.takes(b"m1") == [b"m1"]
     assert life.killed().takes(b"m1") == []
 

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.core.crc import crc32
 from mqks.journal import JournalError, progress
 from mqks.journal.journal import LAZY
@@ -62,7 +62,7 @@ def test_progress_that_depends_on_what_is_lost_did_not_happen(
     on_disk.broker.turn()
     kept_progress(on_disk.disk)
     on_disk.start()
-    assert set(on_disk.broker.queues) == {b"q1"}
+    assert set(on_disk.broker.queues.by_name) == {b"q1"}
     assert left(on_disk) == list(range(MESSAGES))
     assert "is cut at byte" in caplog.text
     # The journal is longer now than what was needed, and nothing of it is believed later.

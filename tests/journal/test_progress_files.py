@@ -121,7 +121,7 @@ def test_a_power_loss_at_any_moment_is_no_damage(said: Warnings) -> None:
         except Killed:
             for _ in range(2):
                 on_disk.crash(power_loss=True)
-            if b"q1" in on_disk.broker.queues:
+            if b"q1" in on_disk.broker.queues.by_name:
                 came = [line.split(b" ")[0] for line in on_disk.drain()]
                 assert not (confirmed and ACKED in came), step
         else:

@@ -25,9 +25,9 @@ def test_a_queue_deleted_after_a_checkpoint_holds_no_segment(tmp_path: Path) -> 
     client = broker.connect("127.0.0.1:1")
     broker.feed(client, b"s1 subscribe q1 e1\nm1 publish e1 d1\n")
     broker.turn()
-    assert broker.journal is not None
+    assert broker.persistence.journal is not None
     wait_for_checkpoint(broker, disk, tmp_path)  # that of the start
-    broker.journal.checkpoint()
+    broker.persistence.journal.checkpoint()
     wait_for_checkpoint(broker, disk, tmp_path)
     broker.feed(client, b"d1 delete_queue q1\n")
     broker.turn()
@@ -36,7 +36,7 @@ def test_a_queue_deleted_after_a_checkpoint_holds_no_segment(tmp_path: Path) -> 
     disk = RealDisk(tmp_path)
     broker = Broker(disk=disk)
     broker.recover()
-    assert not broker.queues
+    assert not broker.queues.by_name
     assert broker.core.live_in(0, broker.core.position) == 0
     disk.stop()
 

@@ -71,6 +71,7 @@ def test_a_sealed_segment(made: Making, lost: tuple[int, ...]) -> None:
     report = verify(made.folder)
     assert report.good
     assert report.batches == 9 - len(lost)
+    assert done.aside is not None
     assert (done.segment, done.aside.read_bytes()) == (sealed(made).name, data)
     assert done.aside == made.folder / "aside" / f"{0:020d}.mqks.damaged"
     assert sum(end - start for start, end, _ in done.lost) == len(lost) * 128
@@ -106,6 +107,7 @@ def test_the_first_line_is_lost(tmp_path: Path, fsync: str, lost: tuple[int, ...
     (done,) = salvage(made.folder)
     assert left(made) == kept(made, *lost)
     assert verify(made.folder).good
+    assert done.aside is not None
     assert done.aside.read_bytes() == b"X" + data[1:]
     if 0 not in lost:
         assert Reader(made.folder).segments()[0].fsync == fsync
@@ -134,6 +136,7 @@ def test_several_segments_and_nothing_aside_is_overwritten(made: Making) -> None
     (made.folder / "aside" / f"{0:020d}.mqks.damaged").write_bytes(b"precious")
     first, second = salvage(made.folder)
     assert (made.folder / "aside" / f"{0:020d}.mqks.damaged").read_bytes() == b"precious"
+    assert first.aside and second.aside
     assert first.aside.name == f"{0:020d}.mqks.damaged.1"
     assert second.aside.name == f"{made.start:020d}.mqks.damaged"
     assert left(made) == kept(made, 1, 6)
@@ -155,6 +158,7 @@ def test_every_byte_overwritten(made: Making, tmp_path: Path) -> None:
         (done,) = salvage(made.folder)
         assert verify(made.folder).good, at
         assert [batch.position for batch in Reader(made.folder).batches(stop=made.start)] == valid, at
+    assert done.aside is not None
     assert tmp_path in done.aside.parents
 
 

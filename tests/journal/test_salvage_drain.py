@@ -171,7 +171,7 @@ def check(life: Life, folder: Path, story: Story, lost: set[bytes], torn: bool =
     torn, as by a crash, acks after that did not happen."""
     again = Life(life.files())
     for one in (life, again, at_start(again.files(), folder)):
-        if one.broker.queues.keys() == {b"q1", b"q2"}:  # else the damage took what only a control line told
+        if one.broker.queues.by_name.keys() == {b"q1", b"q2"}:  # else the damage took what only a control line told
             assert left(one) - (story.acked if torn else set()) == story.there - lost
     check_readers(again, folder, all_ids(story.files) - lost)
 
@@ -238,6 +238,27 @@ def test_a_damaged_file(story: Story, tmp_path: Path, way: Way, said: Warnings) 
                 assert left(life) <= (story.there | story.acked) - lost, (name, how)
             else:
                 check(life, tmp_path, story, lost)
+
+
+def test_the_last_segment_ends_between_two_batches(story: Story, tmp_path: Path) -> None:
+    """Only progress knows that more was on disk. `verify` finds what the start refuses, and the command gives it up."""
+    name = segments(story.files)[-1]
+    found = batches(name, story.files[name])
+    refusals = 0
+    for number, batch in enumerate(found):
+        files = story.files | {name: story.files[name][: batch.offset]}
+        fold(files, tmp_path)
+        report = verify(tmp_path)
+        try:
+            Life(files)
+        except JournalError as refused:
+            refusals += 1
+            assert "put the missing files back, or start with --salvage" in str(refused)
+            assert any("missing after its end" in problem.text for problem in report.problems)
+            check(by_command(files, tmp_path), tmp_path, story, ids_of(found[number:]))
+        else:
+            assert report.good
+    assert (refusals > 0) == (not story.acked), "with --fsync=never nothing is known to be on disk"
 
 
 def test_a_refused_start_changes_nothing_and_a_salvage_keeps_what_only_progress_knows_to_be_synced() -> None:

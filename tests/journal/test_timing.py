@@ -26,7 +26,7 @@ def test_of_none_nothing_is_said() -> None:
 def test_a_sync_takes_from_when_it_is_asked_for_to_when_the_broker_hears_of_its_end() -> None:
     on_disk = OnDisk()
     on_disk.wait(0.2)
-    journal = on_disk.broker.journal
+    journal = on_disk.broker.persistence.journal
     assert journal
     times = journal.sync_times
     before = times.count, times.sum
@@ -47,7 +47,7 @@ def test_a_sync_takes_from_when_it_is_asked_for_to_when_the_broker_hears_of_its_
 
 def test_a_sync_that_fails_has_no_time() -> None:
     on_disk = OnDisk()
-    journal = on_disk.broker.journal
+    journal = on_disk.broker.persistence.journal
     assert journal
     before = journal.sync_times.count
     on_disk.say(on_disk.connect(), b"m publish --confirm e x")
@@ -59,7 +59,7 @@ def test_a_sync_that_fails_has_no_time() -> None:
 
 def test_space_is_what_the_disk_tells() -> None:
     on_disk = OnDisk()
-    assert on_disk.broker.journal
-    free, total = on_disk.broker.journal.space()
+    assert on_disk.broker.persistence.journal
+    free, total = on_disk.broker.persistence.journal.space()
     assert (free, total) == on_disk.disk.space()
     assert 0 < free < total == 1 << 40

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mqks.broker.access import Rights
+from mqks.broker.auth.access import Rights
 from mqks.broker.errors import BadRequest
 from mqks.server import auth, tokens
 from mqks.server.auth import FORGET_AFTER, Authority, Penalties

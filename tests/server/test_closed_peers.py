@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.broker.limits import Limits
 from mqks.core.sockets import Poller
+from tests.broker.fake_sockets import FakeSockets
 from tests.certificates import Authority
 from tests.running import PATIENCE, Connection, running_broker
 from tests.server.test_connections import reset
@@ -39,7 +40,7 @@ class Stage(Turns):
 
     def __init__(self, consume: bytes = MANUAL, limits: Limits | None = None) -> None:
         super().__init__(limits)
-        self.broker.notice_closes = self.poller.notice_closes
+        self.broker.connections.attach(FakeSockets(notice_closes=self.poller.notice_closes))
         self.published = 0
         self.publisher, _ = self.by_tcp()
         self.old, self.old_client = self.by_tcp()
@@ -102,9 +103,9 @@ def test_a_successor_waits_for_what_returns(stage: Stage, close: Callable[[socke
     new, _ = stage.consumer()
     stage.publish()
     assert stage.old_client.peer_closed and not stage.old_client.gone
-    assert len(stage.broker.queues[b"q1"].consumers) == 2
+    assert len(stage.broker.queues.by_name[b"q1"].consumers) == 2
     assert got(new) == []
-    assert stage.broker.queues[b"q1"].delivered == MESSAGES, "a closed connection gets no more"
+    assert stage.broker.queues.by_name[b"q1"].delivered == MESSAGES, "a closed connection gets no more"
     stage.until_gone()
     assert got(new) == [number for number in range(stage.published) if number not in (1, 3)]
 
@@ -116,7 +117,7 @@ def test_a_close_that_comes_after_the_look_at_sockets_counts(
     """In one turn: the broker has seen which sockets are ready, then a peer closes, then its successor is read."""
     new, _ = stage.by_tcp()
     stage.old.sendall(PINGS)
-    stage.broker.listen(b"close", lambda _: close(stage.old))
+    stage.broker.listeners.listen(b"close", lambda _: close(stage.old))
     new.sendall(b"m publish close now\nc2 consume q1 e1\n")
     stage.publish()
     assert stage.old_client.peer_closed and not stage.old_client.gone
@@ -135,7 +136,7 @@ def test_a_successor_in_the_turn_of_the_close_of_one_that_got_nothing(stage: Sta
     first.close()
     new.sendall(b"c2 consume q2%s\n" % manual)
     stage.publish()
-    stage.until(lambda: len(stage.broker.queues[b"q2"].consumers) == 1)
+    stage.until(lambda: len(stage.broker.queues.by_name[b"q2"].consumers) == 1)
     stage.turn()
     assert got(new) == list(range(MESSAGES, 2 * MESSAGES))
 
@@ -150,7 +151,7 @@ def test_a_close_is_known_however_many_sockets_are_ready(stage: Stage) -> None:
     new.sendall(b"p ping\n" * SHARE + b"c2 consume q1 e1\n")
     stage.turn()
     stage.old.close()
-    stage.until(lambda: len(stage.broker.queues[b"q1"].consumers) == 2)
+    stage.until(lambda: len(stage.broker.queues.by_name[b"q1"].consumers) == 2)
     stage.publish()
     stage.until_gone()
     assert got(new) == list(range(stage.published))
@@ -162,7 +163,7 @@ def test_the_last_request_may_be_to_delete_the_consumer(stage: Stage) -> None:
     new, _ = stage.consumer()
     stage.publish()
     assert got(new) == []
-    stage.until(lambda: len(stage.broker.queues[b"q1"].consumers) == 1)
+    stage.until(lambda: len(stage.broker.queues.by_name[b"q1"].consumers) == 1)
     stage.turn()
     assert not stage.old_client.gone
     assert got(new) == list(range(stage.published))
@@ -176,12 +177,12 @@ def test_deliveries_with_auto_ack_that_never_left_return_in_order() -> None:
         stage.publish(b"x" * 10_000)
     stage.old.sendall(PINGS + b"d delete_consumer c1\n" + PINGS)
     reset(stage.old)
-    left = stage.published - stage.broker.queues[b"q1"].unsettled
+    left = stage.published - stage.broker.queues.by_name[b"q1"].unsettled
     assert len(received) <= left < stage.published
     new, _ = stage.consumer()
     stage.publish()
     assert got(new) == []
-    stage.until(lambda: len(stage.broker.queues[b"q1"].consumers) == 1)
+    stage.until(lambda: len(stage.broker.queues.by_name[b"q1"].consumers) == 1)
     assert not stage.old_client.gone
     said = b""
     while len(numbers := numbers_in(said)) < stage.published - left:
@@ -247,7 +248,7 @@ def test_a_successor_may_leave_while_it_waits(stage: Stage, leave: bytes) -> Non
     stage.until_gone()
     stage.say(new, b"c3 consume q1 e1 --manual-ack\n")
     stage.publish()
-    assert stage.broker.queues[b"q1"].unsettled == stage.broker.queues[b"q1"].length >= MESSAGES
+    assert stage.broker.queues.by_name[b"q1"].unsettled == stage.broker.queues.by_name[b"q1"].length >= MESSAGES
 
 
 def test_other_queues_go_on(stage: Stage) -> None:
@@ -278,7 +279,7 @@ def test_nobody_waits_for_one_that_stalls_after_its_close(stage: Stage) -> None:
     assert got(new) == []
     stage.broker.core.say(stage.old_client, b"x" * (8 * CHOKED) + b"\n")
     stage.until(lambda: got(new) != [])
-    assert not stage.old_client.gone and len(stage.broker.queues[b"q1"].consumers) == 2
+    assert not stage.old_client.gone and len(stage.broker.queues.by_name[b"q1"].consumers) == 2
     assert stage.old_client.unheard
 
 
@@ -303,7 +304,7 @@ def test_nobody_waits_longer_than_until_all_is_settled(stage: Stage, settle: byt
     new, _ = stage.consumer()
     stage.publish()
     assert got(new) == []
-    stage.until(lambda: stage.broker.queues[b"q1"].unsettled == 0)
+    stage.until(lambda: stage.broker.queues.by_name[b"q1"].unsettled == 0)
     stage.turn()
     assert not stage.old_client.gone
     expected = [] if settle == b"ack" else list(range(MESSAGES))
@@ -331,7 +332,7 @@ def test_a_turn_learns_of_closes_up_to_its_share_of_work() -> None:
     """Closed for sending, with consumers that were given nothing: it takes a look at each to see that. A turn later
     they get no more messages. Their input is blocked: the end of it would be read in the same turn."""
     turns = Turns()
-    core, queue = turns.broker.core, turns.broker.make_queue(b"q2")
+    core, queue = turns.broker.core, turns.broker.queues.make(b"q2")
     # The broker itself knows of no consumers here.
     turns.poller = Poller(core, core.detach, core.detach, fail, lambda: None)
     closed = [turns.pair() for _ in range(2 * CLOSES + 1)]

@@ -10,7 +10,8 @@ import pytest
 
 from mqks import __version__
 from mqks.cli.logs import TextFormatter
-from mqks.server.config import IN_FILE, OPTIONS, SWITCH, Config, ConfigError, Option, table
+from mqks.server.config import IN_FILE, OPTIONS, Config, ConfigError, Option, table
+from mqks.values import SWITCH
 
 DOCS = Path(__file__).parents[2] / "docs" / "CONFIGURATION.md"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mqks.broker.client import CONNECTION_COST
+from mqks.broker.connections.client import CONNECTION_COST
 from tests.running import PATIENCE, Connection, RunningBroker, running_broker
 
 LONG_LINES = 4 << 20  # --max-line of the shared broker; a client may have unread replies in proportion to it

@@ -15,7 +15,7 @@ import pytest
 
 import mqks.testing
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.server import app, openness, tcp
 from mqks.server.config import Config, ConfigError
 from mqks.server.systemd import Systemd
@@ -393,8 +393,9 @@ def test_who_comes_from_elsewhere_is_told_and_turned_away(caplog: pytest.LogCapt
     server = TcpServer(broker)
 
     async def serve() -> list[bytes]:
-        server.listen("", 0, lambda: None, bind("0.0.0.0", 0))
-        port = server._listeners[0].getsockname()[1]
+        listeners = bind("0.0.0.0", 0)
+        server.listen("", 0, lambda: None, listeners)
+        port = listeners[0].getsockname()[1]
         answers = []
         for host in (own, "127.0.0.1"):
             reader, writer = await asyncio.open_connection(host, port)
@@ -414,7 +415,7 @@ def test_who_comes_from_elsewhere_is_told_and_turned_away(caplog: pytest.LogCapt
     error_id = refused.split()[2].decode()
     assert f"error {error_id} client={own}:" in caplog.text
     assert "only this host is let in" in caplog.text
-    assert broker.refused == 1
+    assert broker.connections.refused == 1
 
 
 def test_with_insecure_they_are_let_in_but_for_eval(started: ExitStack, tmp_path: Path) -> None:

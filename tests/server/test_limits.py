@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.durable import MOST_HOLDS
-from mqks.broker.history import MOST_STREAMS
+from mqks.broker.connections.client import Client
 from mqks.broker.limits import FIXED, REASONS, Limits
+from mqks.broker.persistence.history import MOST_STREAMS
+from mqks.broker.persistence.persistence import MOST_HOLDS
 from mqks.server.config import IN_FILE, Config
+from tests.broker.fake_sockets import FakeSockets
 from tests.running import PATIENCE, Connection, running_broker
 from tests.sim.disk import FakeDisk
 from tests.web.stage import Stage
@@ -49,9 +50,9 @@ def come(peer: str) -> Callable[[Stage], None]:
 
     def reach(stage: Stage) -> None:
         stage.connect()
-        bad = stage.broker.crowded(peer)
+        bad = stage.broker.connections.limit_error(peer)
         assert bad
-        stage.broker.refuse(peer, bad)
+        stage.broker.connections.refuse(peer, bad)
 
     return reach
 
@@ -63,16 +64,16 @@ def hurry(stage: Stage) -> None:
 def dawdle(stage: Stage) -> None:
     client = stage.connect()
     stage.broker.feed(client, b"p1 ping not the end")
-    assert stage.broker.overdue() == []
+    assert stage.broker.connections.overdue() == []
     stage.now = 60.0
-    assert stage.broker.overdue() == [client]
+    assert stage.broker.connections.overdue() == [client]
     assert client.pending().startswith(b"- error ")
 
 
 def stay_unknown(stage: Stage) -> None:
     gone: list[Client] = []
-    stage.broker.entrance.ask = lambda *_: None
-    stage.broker.entrance.hang_up = gone.append
+    stage.broker.authentication.require_tokens(lambda *_: None)
+    stage.broker.connections.attach(FakeSockets(hang_up=gone.append))
     client = stage.connect()
     stage.now = 11.0
     stage.broker.tick()
@@ -202,15 +203,15 @@ def test_each_limit_is_an_option_with_the_same_default() -> None:
 def test_who_counts_as_one_address(one: str, another: str, same: bool) -> None:
     broker = Broker(limits=Limits(max_connections_per_address=1))
     client = broker.connect(one)
-    assert (broker.crowded(another) is not None) == same
+    assert (broker.connections.limit_error(another) is not None) == same
     broker.disconnect(client)
-    assert broker.crowded(one) is None, "who has gone is not counted"
+    assert broker.connections.limit_error(one) is None, "who has gone is not counted"
 
 
 def test_those_from_inside_are_not_counted() -> None:
     broker = Broker(limits=Limits(max_connections=1, max_connections_per_address=1, max_consumers=1, max_events=1))
     inside = broker.connect("inside", inside=True)
-    assert broker.crowded("192.0.2.1:1") is None
+    assert broker.connections.limit_error("192.0.2.1:1") is None
     broker.feed(inside, b"c1 consume --confirm q1 e1\nc2 consume --confirm q2 e1\n")
     assert inside.pending() == b"c1 ok \nc2 ok \n"
     broker.feed(inside, b"h1 history earliest --events=e1,e.*\n")

@@ -16,7 +16,7 @@ def test_what_is_to_stay_free_of_the_disk_stays_free() -> None:
     on_disk.wait(1.0)
     [refused] = on_disk.say(client, b"m2 publish e1 d2")
     assert refused.startswith(b"m2 error ")
-    journal = on_disk.broker.journal
+    journal = on_disk.broker.persistence.journal
     assert journal and journal.full and "less than --min-free-disk, 1073741824)" in journal.full
     assert on_disk.say(client, b"c1 consume q1 --manual-ack") == [b"c1 ok m1 event=e1 d1"]
     assert on_disk.say(client, b"a1 ack --confirm c1 m1") == []
@@ -68,7 +68,7 @@ def test_a_disk_that_was_short_for_long_is_freed_by_acks_alone() -> None:
     on_disk.disk.capacity -= on_disk.disk.space()[0] - (8 << 20) + 1
     on_disk.wait(60.0)  # with a checkpoint of all that was published
     on_disk.wait(60.0)
-    assert on_disk.broker.journal and on_disk.broker.journal.full
+    assert on_disk.broker.persistence.journal and on_disk.broker.persistence.journal.full
     assert len(on_disk.drain()) == 300
     assert takes_again(on_disk)
 
@@ -80,7 +80,7 @@ def test_a_start_with_less_than_is_reserved_and_more_than_is_spared() -> None:
     on_disk.disk.crash(power_loss=True)  # so that nothing is reserved
     on_disk.disk.capacity -= on_disk.disk.space()[0] - (10 << 20)
     on_disk.start()
-    journal = on_disk.broker.journal
+    journal = on_disk.broker.persistence.journal
     assert journal and journal.full and "--min-free-disk" not in journal.full
     assert len(on_disk.drain()) == 300
     assert takes_again(on_disk)
@@ -93,7 +93,7 @@ def test_acks_do_not_put_off_the_look_for_room(monkeypatch: pytest.MonkeyPatch) 
     on_disk.say(client, b"c1 consume q1 e1 --manual-ack", *(b"m%d publish e1 d1" % number for number in range(10)))
     on_disk.work()
     on_disk.said(client)
-    journal = on_disk.broker.journal
+    journal = on_disk.broker.persistence.journal
     assert journal
     looks = []
     monkeypatch.setattr(journal, "retain", lambda: looks.append(on_disk.now))

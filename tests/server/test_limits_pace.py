@@ -19,7 +19,7 @@ def test_who_is_slowed_down_loses_nothing_and_is_not_refused() -> None:
         told += stage.ask(client)
     assert told == [b"p%d ok " % number for number in range(100)]
     assert 8.8 <= stage.now <= 9.3, "ten a second from then on"
-    assert stage.broker.errors == 0
+    assert stage.broker.mistakes.errors == 0
 
 
 @pytest.mark.parametrize("rate", [1, 7, 1000, 100_000])
@@ -136,29 +136,29 @@ def test_who_is_overdue(begun: bytes, later: bytes, overdue: bool) -> None:
     stage.broker.feed(client, begun)
     for seconds in (0, 30, 59):
         stage.now = seconds
-        assert stage.broker.overdue() == []
+        assert stage.broker.connections.overdue() == []
     stage.broker.feed(client, later)
     stage.now = 60
-    assert (stage.broker.overdue() == [client]) == overdue
+    assert (stage.broker.connections.overdue() == [client]) == overdue
 
 
 def test_whom_the_broker_does_not_hear_is_not_overdue() -> None:
     stage = Stage()
     client = stage.connect()
     stage.broker.feed(client, b"p1 ping")
-    assert stage.broker.overdue() == []
+    assert stage.broker.connections.overdue() == []
     stage.broker.core.block(client)
     for seconds in (60, 120):
         stage.now = seconds
-        assert stage.broker.overdue() == []
+        assert stage.broker.connections.overdue() == []
     stage.broker.core.unblock(client)
-    assert stage.broker.overdue() == [], "its time begins anew"
+    assert stage.broker.connections.overdue() == [], "its time begins anew"
     stage.now += 60
-    assert stage.broker.overdue() == [client]
+    assert stage.broker.connections.overdue() == [client]
 
 
 def test_without_a_time_limit_nobody_is_overdue() -> None:
     stage = Stage(limits=Limits(line_timeout=0))
     stage.broker.feed(stage.connect(), b"p1 ping")
     for stage.now in (0, 1e6):
-        assert stage.broker.overdue() == []
+        assert stage.broker.connections.overdue() == []

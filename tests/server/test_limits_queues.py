@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from mqks.broker.durable import LONGEST_HOLD
-from mqks.broker.history import MOST_STREAMS
 from mqks.broker.limits import REASONS, Limits
-from mqks.broker.words import MOST_WORDS
+from mqks.broker.persistence.history import MOST_STREAMS
+from mqks.broker.persistence.persistence import LONGEST_HOLD
+from mqks.broker.protocol.words import MOST_WORDS
 from tests.broker.on_disk import OnDisk
 from tests.web.stage import Stage
 
@@ -23,7 +23,7 @@ def test_what_is_there_may_be_used_when_no_more_queues_are_made() -> None:
     ]  # fmt: skip
     for refused in (b"s1 subscribe q2 e1", b"r2 rebind q2", b'v1 recv {"pattern": {}, "queue": "q2"}'):
         assert b" error " in stage.ask(client, refused)[0]
-    assert list(stage.broker.queues) == [b"q1"]
+    assert list(stage.broker.queues.by_name) == [b"q1"]
     assert stage.ask(client, b"d1 delete_queue --confirm q1")[-1] == b"d1 ok "
     assert stage.ask(client, b"s2 subscribe --confirm q2 e1") == [b"s2 ok "]
 
@@ -49,11 +49,11 @@ def test_a_queue_with_as_many_events_as_it_may_have(request_line: bytes, taken: 
     stage = Stage(limits=Limits(max_events=3))
     client = stage.connect()
     stage.ask(client, b"r0 rebind q1 e1 e2 e3")
-    before = stage.broker.queues[b"q1"].definition()
+    before = stage.broker.queues.by_name[b"q1"].definition()
     *_, answer = stage.ask(client, request_line)
     assert (b" error " not in answer) == taken
     if not taken:
-        assert stage.broker.queues[b"q1"].definition() == before
+        assert stage.broker.queues.by_name[b"q1"].definition() == before
         assert not client.consumers
 
 
@@ -72,7 +72,7 @@ def test_all_events_of_a_full_queue_can_be_removed_and_as_many_be_added_at_once(
     old, new = (b" ".join(b"%s%d" % (kind, number) for number in range(most)) for kind in (b"old", b"new"))
     assert stage.ask(client, b"r1 rebind --confirm q1 " + old) == [b"r1 ok "]
     assert stage.ask(client, b"r2 rebind --confirm q1 --remove %s --add %s" % (old, new)) == [b"r2 ok "]
-    assert stage.broker.queues[b"q1"].events == set(new.split())
+    assert stage.broker.queues.by_name[b"q1"].events == set(new.split())
 
 
 @pytest.mark.parametrize("request_line", [b"pause c1", b"ack c1", b"delete_queue q1", b"hold h1", b"send"])
@@ -96,7 +96,7 @@ def test_a_consumer_that_is_there_may_be_changed_when_no_more_are_taken() -> Non
     one, another = stage.connect(), stage.connect()
     assert stage.ask(one, b"c1 consume --confirm q1 e1", b"c1 consume --confirm q1 --prefetch=5")[-1] == b"c1 ok "
     assert b" error " in stage.ask(one, b"c2 consume q2")[0]
-    assert b"q2" not in stage.broker.queues, "what is refused changes nothing"
+    assert b"q2" not in stage.broker.queues.by_name, "what is refused changes nothing"
     assert stage.ask(another, b"c1 consume --confirm q1") == [b"c1 ok "]
     assert stage.ask(one, b"d1 delete_consumer c1", b"c2 consume --confirm q1") == [b"c2 ok "]
 
@@ -133,8 +133,10 @@ def test_a_start_keeps_what_is_beyond_the_limits() -> None:
     on_disk.options = {"limits": Limits(max_queues=5, max_events=5)}
     for begin_again in (on_disk.stop, on_disk.crash):
         begin_again()
-        assert len(on_disk.broker.queues) == 10
-        assert all(len(queue.events) == 10 and queue.ready_count == 1 for queue in on_disk.broker.queues.values())
+        assert len(on_disk.broker.queues.by_name) == 10
+        assert all(
+            len(queue.events) == 10 and queue.ready_count == 1 for queue in on_disk.broker.queues.by_name.values()
+        )
     client = on_disk.connect()
     [refused] = on_disk.say(client, b"r1 rebind q10 e1")
     assert refused.startswith(b"r1 error ")
@@ -163,7 +165,7 @@ def test_no_start_is_refused_by_a_limit() -> None:
         *(b"m%d publish --once=%s 1.%s %s" % (number, long, long, long) for number in range(10)),
         *(b's%d send --once {"event": "1.%s", "data": "%s"}' % (number, long, long) for number in range(10)),
     )
-    before = {name: queue.definition() for name, queue in on_disk.broker.queues.items()}
+    before = {name: queue.definition() for name, queue in on_disk.broker.queues.by_name.items()}
     assert len(before) == 4
     numbers: dict[str, Any] = {field.name: 1 for field in fields(Limits) if field.type in (int, float, "int", "float")}
     on_disk.options = {
@@ -173,7 +175,7 @@ def test_no_start_is_refused_by_a_limit() -> None:
     }  # fmt: skip
     for found_in in ("journal", "checkpoint"):
         on_disk.crash()
-        assert {name: queue.definition() for name, queue in on_disk.broker.queues.items()} == before, found_in
+        assert {name: queue.definition() for name, queue in on_disk.broker.queues.by_name.items()} == before, found_in
         assert on_disk.queue(long).length == 20, "but what is in it is kept, with what it may have of its own"
 
 
@@ -218,11 +220,11 @@ def test_a_history_that_has_ended_makes_room_for_another() -> None:
 
 def test_a_hold_that_is_there_is_renewed_when_no_more_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of an older broker may have a longer name than a new one."""
-    monkeypatch.setattr("mqks.broker.durable.LONGEST_HOLD", 2 * LONGEST_HOLD)
+    monkeypatch.setattr("mqks.broker.persistence.persistence.LONGEST_HOLD", 2 * LONGEST_HOLD)
     on_disk, older = OnDisk(), b"x" * (LONGEST_HOLD + 1)
     assert on_disk.say(on_disk.connect(), b"x hold %s earliest --for=9" % older) == []
     monkeypatch.undo()
-    monkeypatch.setattr("mqks.broker.durable.MOST_HOLDS", 2)
+    monkeypatch.setattr("mqks.broker.persistence.persistence.MOST_HOLDS", 2)
     on_disk.stop()
     client = on_disk.connect()
     for refused in (b"%sx" % older, b"y" * (LONGEST_HOLD + 1)):
@@ -231,19 +233,19 @@ def test_a_hold_that_is_there_is_renewed_when_no_more_are_taken(monkeypatch: pyt
     assert b" error " in on_disk.say(client, b"x hold z earliest --for=9")[0]
     assert on_disk.say(client, b"x hold %s earliest --for=0" % older) == []
     on_disk.stop()
-    assert on_disk.broker.journal
-    assert list(on_disk.broker.journal.retention.holds) == [b"y" * LONGEST_HOLD]
+    assert on_disk.broker.persistence.journal
+    assert list(on_disk.broker.persistence.journal.retention.holds) == [b"y" * LONGEST_HOLD]
 
 
 def test_holds_that_have_ended_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqks.broker.durable.MOST_HOLDS", 2)
+    monkeypatch.setattr("mqks.broker.persistence.persistence.MOST_HOLDS", 2)
     on_disk = OnDisk()
     client = on_disk.connect()
     assert on_disk.say(client, b"x hold a earliest --for=9", b"y hold b earliest --for=9") == []
     assert b" error " in on_disk.say(client, b"z hold c earliest --for=9")[0]
     assert on_disk.say(client, b"x hold a earliest --for=0", b"z hold c earliest --for=9") == []
-    assert on_disk.broker.journal
-    assert list(on_disk.broker.journal.retention.holds) == [b"b", b"c"]
+    assert on_disk.broker.persistence.journal
+    assert list(on_disk.broker.persistence.journal.retention.holds) == [b"b", b"c"]
 
 
 def test_a_followed_history_whose_client_closes_ends_with_what_there_is_then() -> None:

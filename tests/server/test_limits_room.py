@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from mqks.broker.limits import REASONS
-from mqks.broker.operations import LONGEST_DEFINITION
+from mqks.broker.queues.queue_manager import LONGEST_DEFINITION
 from tests.broker.on_disk import OnDisk
 from tests.web.stage import Stage
 
@@ -85,7 +85,11 @@ class Room:
 
     def state(self) -> tuple[int, list[bytes], list[bytes]]:
         broker = self.on_disk.broker
-        return broker.core.position, [queue.definition() for queue in broker.queues.values()], [*self.client.consumers]
+        return (
+            broker.core.position,
+            [queue.definition() for queue in broker.queues.by_name.values()],
+            [*self.client.consumers],
+        )
 
 
 FULL = {"memory": (True, False), "disk": (False, True), "both": (True, True)}
@@ -121,7 +125,7 @@ def test_what_frees_something_is_taken_as_long_as_there_is_a_place_for_it(full: 
     room = Room(*full)
     assert room.refused(*FREEING) == ([b"r1", b"h1", b"h1"] if all(full) else [])
     assert not room.refused(*DELETING)
-    assert not room.on_disk.broker.queues
+    assert not room.on_disk.broker.queues.by_name
 
 
 @pytest.mark.parametrize("request_line", WRITING.values(), ids=WRITING)
@@ -159,7 +163,7 @@ def longer(on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """An older broker took a definition that is longer than one may be now."""
     events = [b"%d%s" % (number, b"x" * (LONGEST_DEFINITION // 2)) for number in range(4)]
     with monkeypatch.context() as older:
-        older.setattr("mqks.broker.operations.LONGEST_DEFINITION", MUCH)
+        older.setattr("mqks.broker.queues.queue_manager.LONGEST_DEFINITION", MUCH)
         client = on_disk.connect()
         assert [on_disk.say(client, b"r rebind q --add " + event) for event in events] == [[]] * 4
     on_disk.work()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import mqks.testing
-from mqks.broker.client import CONNECTION_COST, TLS_COST
+from mqks.broker.connections.client import CONNECTION_COST, TLS_COST
 from tests import dialogue
 from tests.certificates import Authority
 from tests.dialogue import Dialogue
@@ -336,7 +336,7 @@ def test_the_memory_of_tls_counts(authority: Authority, context: ssl.SSLContext)
             client.socket.sendall(client.seal(b"p1 ping\n"))
             assert client.read(7) == b"p1 ok \n"
             assert core.used - before >= TLS_COST
-        while inner(broker).clients:
+        while inner(broker).connections.clients:
             pass
         assert core.used == before
 
@@ -347,13 +347,13 @@ def test_handshakes_in_progress_have_a_bounded_part_of_memory(authority: Authori
         mqks.testing.broker(tls_cert=authority.issue(), max_memory="4M") as broker,
         ExitStack() as stack,
     ):
-        inner(broker).entrance._most_cost = 3 * TLS_COST
+        inner(broker).authentication._most_cost = 3 * TLS_COST
         stalled = [stack.enter_context(closing(Raw(broker.port, context))) for _ in range(10)]
         for client in stalled:
             client.socket.sendall(b"\x16\x03\x01\x02\x00\x01")
         served = stack.enter_context(closing(Raw(broker.port, context)))
         served.shake_hands()
-        assert len(inner(broker).clients) <= 4
+        assert len(inner(broker).connections.clients) <= 4
         assert inner(broker).core.used < 5 * (TLS_COST + CONNECTION_COST)
         assert inner(broker).limits.times["max_memory"] >= 7
 
@@ -468,7 +468,7 @@ def test_a_client_without_one_is_not(
 def test_a_stranger_until_the_handshake_is_done(authority: Authority, context: ssl.SSLContext) -> None:
     with mqks.testing.broker(tls_cert=authority.issue()) as broker, closing(Raw(broker.port, context)) as client:
         client.socket.sendall(b"\x16\x03\x01\x02\x00\x01")
-        while not (there := broker._call(lambda: list(inner(broker).clients))):
+        while not (there := broker._call(lambda: list(inner(broker).connections.clients))):
             pass
         assert there[0].stranger and there[0].tls is not None
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mqks.broker.access import EVERYTHING, Rights
+from mqks.broker.auth.access import EVERYTHING, Rights
 from mqks.server import tokens
 from mqks.server.config import ConfigError
 from mqks.server.tokens import Hash, name_of, new_token

@@ -14,15 +14,15 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.access import EVERYTHING
 from mqks.broker.actions.consume import COSTLY
-from mqks.broker.client import Client
-from mqks.broker.entrance import Decided
+from mqks.broker.auth.access import EVERYTHING
+from mqks.broker.auth.authentication import Decided
+from mqks.broker.connections.client import Client
 from mqks.broker.limits import Limits
-from mqks.broker.overflow import COSTLY as MEASURED
-from mqks.broker.queue import LONG as LONG_QUEUE
-from mqks.broker.queue import MANY_EVENTS
-from mqks.broker.words import LONG
+from mqks.broker.protocol.words import LONG
+from mqks.broker.queues.queue import LONG as LONG_QUEUE
+from mqks.broker.queues.queue import MANY_EVENTS
+from mqks.broker.queues.queue_limits import COSTLY as MEASURED
 from mqks.core.sockets import Poller
 from tests.broker.on_disk import OnDisk
 from tests.running import PATIENCE
@@ -93,7 +93,7 @@ class Turns:
             self.turn()
 
     def close(self) -> None:
-        for client in list(self.broker.clients):
+        for client in list(self.broker.connections.clients):
             self.poller.close(client)
         self.sockets.close()
 
@@ -316,7 +316,7 @@ def test_what_is_dropped_of_one_who_goes_is_told(caplog: pytest.LogCaptureFixtur
 
 def test_little_of_a_stranger_waits_while_it_is_decided_who_it_is(turns: Turns) -> None:
     asked: list[Decided] = []
-    turns.broker.entrance.ask = lambda _, __, decided: asked.append(decided)
+    turns.broker.authentication.require_tokens(lambda _, __, decided: asked.append(decided))
     near, client = turns.pair()
     near.sendall(b"a1 auth token\n" + b"m publish e1 data\n" * 3000)
     for _ in range(10):
@@ -328,7 +328,7 @@ def test_little_of_a_stranger_waits_while_it_is_decided_who_it_is(turns: Turns) 
 
 
 def test_a_stranger_that_goes_while_it_is_decided_who_it_is_is_let_go(turns: Turns) -> None:
-    turns.broker.entrance.ask = lambda *_: None
+    turns.broker.authentication.require_tokens(lambda *_: None)
     near, client = turns.by_tcp()
     near.sendall(b"a1 auth token\n" + b"m publish e1 data\n" * 3000)
     turns.until(lambda: client.blocked > 0)

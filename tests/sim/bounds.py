@@ -6,7 +6,7 @@ After a crash it is not known of some messages whether they are there (`doubtful
 import sys
 
 from mqks.broker import Broker
-from mqks.broker.queue import Queue as RealQueue
+from mqks.broker.queues.queue import Queue as RealQueue
 from tests.sim.disk import FakeDisk
 from tests.sim.links import Violation
 from tests.sim.truth import Bounds, Copy, Message, Queue, Truth
@@ -39,7 +39,7 @@ def ready(broker: Broker, disk: FakeDisk | None, queue: RealQueue, lost: int) ->
     positions = [position for position, _ in broker.core.peek(queue, sys.maxsize)]
     held = {position: broker.core.held_lines(position) for position in positions}
     lines = {position: found[1] for position, found in held.items() if found is not None and found[0] == position}
-    on_disk = broker.read_lines([position for position in positions if position not in lines])
+    on_disk = broker.persistence.read_lines([position for position in positions if position not in lines])
     lines |= {position: line for position, (line, _) in on_disk.items()}
     if disk is not None:
         disk.faults.update(faults)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from tests.sim.clients import Request
 from tests.sim.truth import Copy, Queue
 

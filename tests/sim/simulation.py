@@ -13,7 +13,7 @@ from typing import Any
 
 from mqks.broker import Broker
 from mqks.broker.limits import Limits
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
 from mqks.journal import JournalError
 from mqks.journal.errors import UnknownVersion
 from tests.sim import bounds, salvaging
@@ -325,12 +325,12 @@ class Simulation:
     def purge(self) -> None:
         """Somebody who looks after the broker throws away what waits in a queue."""
         name = self.rng.choice(QUEUES)
-        queue = self.broker.queues.get(name)
+        queue = self.broker.queues.by_name.get(name)
         if queue is None or name not in self.oracle.truth.queues:  # after damage that was said, they may differ
             return
         self.say(f"purge {name.decode()}")
         least, most = self.oracle.purging(name)
-        count = self.broker.purge(queue, queue.ready_count)
+        count = self.broker.queues.purge(queue, queue.ready_count)
         self._heard()
         if not self.oracle.weak and not least <= count <= most:
             raise Violation(f"purged {count} messages of {name!r}, not {least} to {most}")
@@ -376,13 +376,15 @@ class Simulation:
             self.oracle.recorded()
 
     def _is_complete(self) -> bool:
-        return self.broker.journal is None or not self.broker.journal.unwritten
+        return self.broker.persistence.journal is None or not self.broker.persistence.journal.unwritten
 
     def _is_broken(self) -> bool:
         return self.disk is not None and self.broker.broken is not None
 
     def _is_failing(self) -> bool:
-        return self.broker.journal is not None and bool(self.broker.journal.broken or self.broker.journal.full)
+        return self.broker.persistence.journal is not None and bool(
+            self.broker.persistence.journal.broken or self.broker.persistence.journal.full
+        )
 
     def _heard(self) -> None:
         """All that the broker said is looked at; a broken one ends its process."""
@@ -411,14 +413,14 @@ class Simulation:
     def _look_at_lengths(self) -> None:
         """Queues with limits: has one dropped messages, and is it as long as it should be?"""
         queues = {} if self.oracle.weak else self.oracle.truth.queues
-        for name, queue in self.broker.queues.items():
+        for name, queue in self.broker.queues.by_name.items():
             count = queue.dropped - self.dropped.get(queue, 0)
             if count and name in queues:
                 self.say(f"{name.decode()} has dropped {count}")
                 self.oracle.dropped(name, bounds.ready(self.broker, self.disk, queue, queues[name].lost), count)
             if name in queues:
                 bounds.check_length(queues[name], queue, has_dropped=count > 0)
-        self.dropped = {queue: queue.dropped for queue in self.broker.queues.values()}
+        self.dropped = {queue: queue.dropped for queue in self.broker.queues.by_name.values()}
 
     def _check_log(self) -> None:
         if self.warnings.fault:

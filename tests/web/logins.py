@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import mqks.testing
-from mqks.broker.access import EVERYTHING, Rights
+from mqks.broker.auth.access import EVERYTHING, Rights
 from mqks.web.server import WebServer
 from tests.running import PATIENCE
 from tests.web.asking import Answer, address, ask

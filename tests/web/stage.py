@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.web.state import Figures
 
 HOST = "127.0.0.1:25000"
@@ -39,7 +39,7 @@ class Stage:
 
     def serve(self, but: Iterable[Client] = ()) -> None:
         self.broker.turn()
-        for client in self.broker.clients:
+        for client in self.broker.connections.clients:
             if client not in but:
                 self.broker.sent(client, client.pending_size)
 
@@ -50,7 +50,7 @@ class Stage:
             self.figures.sample()
 
     def queue(self, name: str) -> dict[str, Any]:
-        return self.figures.queue(self.broker.queues[name.encode()])
+        return self.figures.queue(self.broker.queues.by_name[name.encode()])
 
     @property
     def phrases(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 import mqks.testing
-from mqks.broker.access import EVERYTHING
+from mqks.broker.auth.access import EVERYTHING
 from mqks.client.errors import Refused
 from mqks.web.answers import Json, dumps
 from mqks.web.api import Api

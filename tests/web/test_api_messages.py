@@ -9,7 +9,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 import mqks.testing
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
 from mqks.web.api import Api
 from mqks.web.messages import KEPT, Parts, parts, show
 from tests.running import PATIENCE, Connection
@@ -107,7 +107,7 @@ def test_purge_leaves_what_came_meanwhile(web: mqks.testing.Broker, monkeypatch:
     """It goes in pieces, and others have their turn: who publishes as fast as it purges does not keep it going."""
     monkeypatch.setattr("mqks.web.api.PURGED_AT_ONCE", 10)
     broker = inner(web)
-    purge = broker.purge
+    purge = broker.queues.purge
 
     with closing(Connection(web.port)) as wire:
         wire.ask("r1 rebind --confirm q1 e1")
@@ -120,7 +120,7 @@ def test_purge_leaves_what_came_meanwhile(web: mqks.testing.Broker, monkeypatch:
             wire.send(b"n publish e1 d\n" * 10)
             return purge(queue, most)
 
-        monkeypatch.setattr(broker, "purge", purge_and_publish)
+        monkeypatch.setattr(broker.queues, "purge", purge_and_publish)
         assert ask(web, "/api/queues/q1/purge", "POST").json == {"purged": 1000}
         monkeypatch.undo()
         wire.ask("p2 ping")
@@ -159,18 +159,18 @@ def test_one_peeks_at_a_time() -> None:
     """What is read meanwhile is memory that --max-memory does not know of."""
     go_on = threading.Event()
     broker = Mock()
-    broker.lines.return_value = broker.read_lines.return_value = {}
-    broker.read_lines.side_effect = lambda *_: {} if go_on.wait(PATIENCE) else None
+    broker.persistence.lines.return_value = broker.persistence.read_lines.return_value = {}
+    broker.persistence.read_lines.side_effect = lambda *_: {} if go_on.wait(PATIENCE) else None
 
     async def peek() -> None:
         api = Api(broker, Mock(), Mock(), asyncio.Event(), Mock())
         asked = [asyncio.create_task(api.message(Mock(), 1)) for _ in range(8)]
         for _ in range(100):  # turns, in which the others could begin
             await asyncio.sleep(0)
-        assert broker.lines.call_count == 1
+        assert broker.persistence.lines.call_count == 1
         go_on.set()
         assert {type(error) for error in await asyncio.gather(*asked, return_exceptions=True)} == {HTTPException}
-        assert broker.lines.call_count == broker.read_lines.call_count == 8
+        assert broker.persistence.lines.call_count == broker.persistence.read_lines.call_count == 8
 
     asyncio.run(peek())
 

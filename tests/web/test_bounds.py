@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqks.broker import Broker
-from mqks.broker.durable import LONGEST_HOLD
-from mqks.broker.queue import Queue
+from mqks.broker.persistence.persistence import LONGEST_HOLD
+from mqks.broker.queues.queue import Queue
 from mqks.journal.disk import RealDisk
 from mqks.names import text
 from mqks.web import flow, metrics, rows, sampling, state
@@ -54,7 +54,7 @@ def test_keys_of_long_names_are_short_differ_and_lead_to_the_queue() -> None:
     assert len(set(keys)) == 4
     assert max(map(len, keys)) == LONGEST_KEY
     for name, one in zip(names, keys, strict=True):
-        assert stage.figures.find(unquote_to_bytes(one)) is stage.broker.queues[name]
+        assert stage.figures.find(unquote_to_bytes(one)) is stage.broker.queues.by_name[name]
     assert stage.figures.find(b"no such") is stage.figures.find(b"none") is None
 
 
@@ -69,7 +69,7 @@ def test_long_names_make_no_large_state() -> None:
     stage.wait(5)
     figures = stage.figures
     assert size(figures.state()) < 200_000
-    assert size(figures.queue(stage.broker.queues[b"m" + LONG + b"7"])) < 10_000
+    assert size(figures.queue(stage.broker.queues.by_name[b"m" + LONG + b"7"])) < 10_000
     for made in (figures.consumers(100), figures.events(100), figures.queue_rows("name", 0, 100)[1], figures.spark()):
         assert size(made) < 100_000
     assert max(len(phrase["text"]) for phrase in figures.state()["health"]["phrases"]) < 500
@@ -176,7 +176,7 @@ def test_queues_that_are_gone_are_not_kept_by_what_somebody_once_asked_for() -> 
     stage = Stage()
     client = stage.connect()
     stage.say(client, b"r rebind gone e")
-    gone = [stage.broker.queues[b"gone"]]
+    gone = [stage.broker.queues.by_name[b"gone"]]
     Metrics(stage.figures).text()
     for sort in rows.SORTS:
         stage.figures.queue_rows(sort, 0, 10, "go")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.journal.disk import RealDisk
 from mqks.journal.timing import Histogram
 from mqks.web.disk import DAY, DiskFigures, quantile
@@ -67,7 +67,7 @@ def test_a_journal_and_its_disk(kept: Broker) -> None:
     journal = figures.journal()
     assert journal["durability"] == "always"
     assert journal["written"] == kept.core.written_position > 0
-    assert journal["bytes"] == kept.journal.segments.total  # type: ignore[union-attr]
+    assert journal["bytes"] == kept.persistence.journal.segments.total  # type: ignore[union-attr]
     assert 0 < journal["disk_free"] <= journal["disk_total"]
     [hold] = journal["holds"]
     assert (hold["name"], hold["position"], hold["behind"]) == ("archive", 0, journal["written"])
@@ -80,9 +80,9 @@ def test_the_queue_that_pins_the_journal_is_named(kept: Broker) -> None:
     assert Figures(kept, HOST).journal()["pinned_by"] is None  # there is but one segment
     for _ in range(100):
         put(kept, client, b"m publish e2 " + b"x" * 100)
-    assert len(kept.journal.segments.starts) > 1  # type: ignore[union-attr]
+    assert len(kept.persistence.journal.segments.starts) > 1  # type: ignore[union-attr]
     assert Figures(kept, HOST).journal()["pinned_by"] == "old"
-    kept.purge(kept.queues[b"old"], 1)
+    kept.queues.purge(kept.queues.by_name[b"old"], 1)
     put(kept, client, b"d delete_queue new")
     assert Figures(kept, HOST).journal()["pinned_by"] is None
 
@@ -91,7 +91,7 @@ def test_days_left_are_those_of_growth_that_retention_does_not_stop(
     kept: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = DiskFigures(kept)
-    journal = kept.journal
+    journal = kept.persistence.journal
     assert journal is not None
     monkeypatch.setattr(journal, "space", lambda: (864_000, 1_000_000))
     sizes = journal.segments.sizes
@@ -114,7 +114,7 @@ def test_above_the_limit_growth_counts_only_while_the_oldest_segment_is_kept(
     client = kept.connect("127.0.0.1:5000")
     put(kept, client, b"r rebind q e", *([kept_by] if kept_by else []))
     disk = DiskFigures(kept)
-    journal = kept.journal
+    journal = kept.persistence.journal
     assert journal is not None
     monkeypatch.setattr(journal, "space", lambda: (864_000, 1_000_000))
     monkeypatch.setattr(journal, "options", type(journal.options)(retain_bytes=10_050))
@@ -127,11 +127,11 @@ def test_above_the_limit_growth_counts_only_while_the_oldest_segment_is_kept(
 
 def test_a_full_disk_is_named(kept: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = Figures(kept, HOST)
-    assert kept.journal is not None
-    monkeypatch.setattr(kept.journal, "space", lambda: (4_000_000, 1_000_000_000))
+    assert kept.persistence.journal is not None
+    monkeypatch.setattr(kept.persistence.journal, "space", lambda: (4_000_000, 1_000_000_000))
     figures.sample()
     assert "The disk is nearly full: 3.81 MiB are left, 0.4 % of it." in figures.state()["health"]["sentence"]
-    monkeypatch.setattr(kept.journal, "full", "the disk is full (0 bytes left)")
+    monkeypatch.setattr(kept.persistence.journal, "full", "the disk is full (0 bytes left)")
     figures.sample()
     health = figures.state()["health"]
     assert health["level"] == "trouble"

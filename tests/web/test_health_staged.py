@@ -102,7 +102,7 @@ def test_with_very_many_clients_none_that_reads_is_deaf(monkeypatch: pytest.Monk
     stage.broker.feed(publisher, b"".join([b"m publish e " + b"x" * 100 + b"\n"] * 100))
     stage.broker.turn()
     for _ in range(30):
-        for client in stage.broker.clients:
+        for client in stage.broker.connections.clients:
             stage.broker.sent(client, min(client.pending_size, 10))
         stage.wait()
         assert "deaf" not in stage.phrases

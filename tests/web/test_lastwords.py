@@ -10,7 +10,8 @@ import pytest
 
 import mqks
 import mqks.testing
-from mqks.broker import Broker, jsons
+from mqks.broker import Broker
+from mqks.broker.protocol import jsons
 from mqks.journal.disk import RealDisk
 from mqks.web import readback
 from mqks.web.lastwords import FILE, LastWords

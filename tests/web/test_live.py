@@ -14,7 +14,7 @@ from starlette.types import Message
 
 import mqks.testing
 from mqks.broker.actions.history import MOST_MASKS
-from mqks.broker.history import STREAM_COST
+from mqks.broker.persistence.history import STREAM_COST
 from mqks.client.errors import Refused
 from mqks.web.live import EventStream
 from mqks.web.memory import CONNECTION_COST
@@ -27,7 +27,10 @@ STREAMS = ["/api/live", "/api/tail"]
 
 
 def wait_until_no_one_is_inside(broker: mqks.testing.Broker) -> None:
-    until(lambda: not any(client.inside for client in list(inner(broker).clients)), "no connection from inside is left")
+    until(
+        lambda: not any(client.inside for client in list(inner(broker).connections.clients)),
+        "no connection from inside is left",
+    )
 
 
 def test_who_may_no_more_gets_nothing_more() -> None:
@@ -291,7 +294,7 @@ def test_tail_that_is_not_read_costs_little(durable: mqks.testing.Broker) -> Non
         begun(durable, tail)
         for _ in range(5):
             client.publish_many(("e1", data) for _ in range(1000))
-            assert sum(client.pending_size for client in list(inner(durable).clients)) < 4 << 20
+            assert sum(client.pending_size for client in list(inner(durable).connections.clients)) < 4 << 20
         assert ask(durable, "/healthz").status == 200
         assert tail.wait_for("skipped")["count"] > 0
 
@@ -321,7 +324,7 @@ def test_a_tail_whose_reader_hangs_up_leaves_nothing_behind(
             client.publish("e1", "told")
         while b"told" not in said:
             said += wire.recv(1 << 16)
-        [reading] = [client for client in list(broker.clients) if client.inside]
+        [reading] = [client for client in list(broker.connections.clients) if client.inside]
         assert broker.histories.is_reading(reading)
         used = broker.core.used
         hang_up(wire)

@@ -13,8 +13,8 @@ import pytest
 from starlette.responses import Response
 
 import mqks.testing
-from mqks.broker.access import EVERYTHING, NOTHING, Rights
-from mqks.broker.queue import Queue
+from mqks.broker.auth.access import EVERYTHING, NOTHING, Rights
+from mqks.broker.queues.queue import Queue
 from mqks.web.api import Api
 from mqks.web.gate import MOST_ATTEMPTS, MOST_CHECKED, Caller, Gate
 from mqks.web.sessions import LASTS, MOST, MOST_OF_ONE, Sessions, cookie_name
@@ -331,14 +331,14 @@ def test_a_purge_ends_with_its_token(
     expected: int,
 ) -> None:
     broker = inner(browser.broker)
-    purge = broker.purge
+    purge = broker.queues.purge
 
     def purge_and_lose(queue: Queue, most: int) -> int:
         tokens.rights = lost
         return purge(queue, most)
 
     monkeypatch.setattr("mqks.web.api.PURGED_AT_ONCE", 10)
-    monkeypatch.setattr(broker, "purge", purge_and_lose)
+    monkeypatch.setattr(broker.queues, "purge", purge_and_lose)
     with closing(Connection(browser.broker.port)) as wire:
         wire.send(b"r1 rebind q1 e1\n" + b"m publish e1 d\n" * 30)
         wire.ask("p1 ping")

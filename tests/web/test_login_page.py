@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 import mqks
 import mqks.testing
-from mqks.broker.access import Rights
+from mqks.broker.auth.access import Rights
 from tests.web.browser import DESKTOP, PATIENCE, PHONE, Pages, chromium, keep, look, pages
 from tests.web.logins import ALL, Tokens, guarded
 

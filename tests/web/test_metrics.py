@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import mqks
 from mqks.broker import Broker
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from mqks.journal.disk import RealDisk
 from mqks.web.counters import MOST_SHOWN
 from mqks.web.metrics import Metrics
@@ -284,7 +284,7 @@ def test_whatever_is_accepted_there_are_two_pages(accept: str) -> None:
 
 def test_the_broker_and_its_process() -> None:
     stage = Stage(max_memory=1 << 20)
-    stage.broker.refused = 2
+    stage.broker.connections.refused = 2
     stage.figures.refused_requests = 4
     stage.wait(7)
     samples = scraped(stage.figures)
@@ -367,9 +367,9 @@ def test_the_journal(tmp_path: Path, accept: str) -> None:
     client = broker.connect("127.0.0.1:5000")
     broker.feed(client, b"h hold archive 0 --for=60\nm publish e x\n")
     broker.turn()
-    assert broker.journal is not None
+    assert broker.persistence.journal is not None
     for seconds in (0.0001, 0.003, 0.003, 99.0):
-        broker.journal.sync_times.add(seconds, 0.0)
+        broker.persistence.journal.sync_times.add(seconds, 0.0)
     figures = Figures(broker, HOST)
     figures.sample()
     samples = scraped(figures, accept)
@@ -382,7 +382,7 @@ def test_the_journal(tmp_path: Path, accept: str) -> None:
     assert samples["mqks_hold_behind_bytes", (("hold", "archive"),)] == journal["written"]
     assert samples["mqks_disk_free_bytes", ()] == journal["disk_free"]
     assert samples["mqks_disk_bytes", ()] == journal["disk_total"]
-    times = broker.journal.sync_times
+    times = broker.persistence.journal.sync_times
     assert samples["mqks_journal_sync_seconds_count", ()] == times.count >= 4
     assert samples["mqks_journal_sync_seconds_sum", ()] == pytest.approx(times.sum)
     buckets = {dict(labels)["le"]: value for (name, labels), value in samples.items() if name.endswith("_bucket")}

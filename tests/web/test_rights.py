@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mqks.testing
-from mqks.broker.access import NOTHING, Rights
+from mqks.broker.auth.access import NOTHING, Rights
 from mqks.web.app import OPERATIONS
 from mqks.web.gate import HAS
 from mqks.web.openapi import Operation, document

@@ -5,11 +5,12 @@ import random
 import pytest
 
 from mqks.broker import Broker
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
+from mqks.formatting import counted, duration, size
 from mqks.web import sampling
 from mqks.web.ages import BLUR, MOST, SECOND, Ages
 from mqks.web.sampling import EFFORT, POINTS, Look, Queues, Rates, Rounds, Spark, Track
-from mqks.web.words import duration, key, quoted, several, size
+from mqks.web.words import key, quoted
 from tests.web.stage import Stage
 
 # ── rates ──
@@ -142,7 +143,7 @@ def test_one_step_costs_no_more_than_it_may() -> None:
     queues = Queues(broker, lambda: 0.0)
     for number in range(2 * EFFORT // sampling.BUSY):
         queue = Queue(b"q%d" % number)
-        broker.queues[queue.name] = queue
+        broker.queues.by_name[queue.name] = queue
     assert len(queues.step()) == EFFORT // sampling.BUSY
 
 
@@ -150,8 +151,8 @@ def test_a_consumer_that_settles_nothing_is_idle_since_then() -> None:
     stage = Stage()
     client = stage.connect()
     stage.say(client, b"c1 consume q e --manual-ack --prefetch=2", *(b"m%d publish e x" % n for n in range(4)))
-    track = Track(stage.broker.queues[b"q"], 0.0)
-    [consumer] = stage.broker.queues[b"q"].consumers
+    track = Track(stage.broker.queues.by_name[b"q"], 0.0)
+    [consumer] = stage.broker.queues.by_name[b"q"].consumers
     track.look(1.0)
     track.look(2.0)
     assert track.idle[consumer].since == 1.0
@@ -248,7 +249,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_names_and_numbers_in_words() -> None:
-    assert [several(n, "message") for n in (0, 1, 1204)] == ["0 messages", "1 message", "1,204 messages"]
+    assert [counted(n, "message") for n in (0, 1, 1204)] == ["0 messages", "1 message", "1,204 messages"]
     assert [size(n) for n in (0, 1023, 1024, 1536, 5 << 30)] == ["0 bytes", "1,023 bytes", "1 KiB", "1.5 KiB", "5 GiB"]
     assert quoted("a\x1b[31mb\u202e`c") == "`a\\x1b[31mb\\u202e\\x60c`"
     assert key(b"a/b c\xff~") == "a%2Fb%20c%FF%7E"

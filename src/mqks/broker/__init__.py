@@ -1,6 +1,6 @@
 """The broker without I/O: actions and policy in Python over the compiled core.
 
-It may import mqks.core and nothing else of ours.
+Of our own packages it imports mqks.core and mqks.journal. Its parts are listed in docs/ARCHITECTURE.md.
 """
 
 from mqks.broker.broker import Broker

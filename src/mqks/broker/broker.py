@@ -1,7 +1,9 @@
 """The broker without I/O: bytes of clients in, bytes for them out, time as a given clock tells it.
 
 The server and the tests use the same door: connect, feed, turn, sent, disconnect, tick. The core reads the lines
-and does what is hot; every other line comes back here, to be found an action or an error.
+and does what is hot; every other line comes back (see `core_callbacks`), to be found an action or an error.
+
+The broker is made of parts. Each owns its state and knows the parts that its constructor names.
 """
 
 import logging
@@ -11,39 +13,41 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from mqks.broker.access import EVERYTHING, Rights
-from mqks.broker.actions import find
-from mqks.broker.bridge import render
-from mqks.broker.client import CONNECTION_COST, Client
-from mqks.broker.durable import Durable
-from mqks.broker.early import is_early
-from mqks.broker.entrance import SAY_WHO, Entrance
-from mqks.broker.errors import BadRequest, Fault, show
-from mqks.broker.history import Histories
+from mqks.broker.auth.access import EVERYTHING, Rights
+from mqks.broker.auth.authentication import Authentication
+from mqks.broker.capacity import Capacity
+from mqks.broker.connections.client import CONNECTION_COST, Client
+from mqks.broker.connections.connections import Connections
+from mqks.broker.connections.mistakes import Mistakes
+from mqks.broker.connections.pace import Pace
+from mqks.broker.core_callbacks import CoreCallbacks
 from mqks.broker.limits import Limits
-from mqks.broker.once import Dedup
-from mqks.broker.queue import Queue
+from mqks.broker.listeners import Listeners
+from mqks.broker.persistence.definitions import DefinitionLog
+from mqks.broker.persistence.history import Histories
+from mqks.broker.persistence.once import Dedup, Once
+from mqks.broker.persistence.persistence import Persistence
+from mqks.broker.persistence.recovery import GoingOn, Recovery
+from mqks.broker.queues.consumer_ids import ConsumerIds
+from mqks.broker.queues.consumer_manager import ConsumerManager
+from mqks.broker.queues.exchange import Exchange
+from mqks.broker.queues.queue_limits import QueueLimits
+from mqks.broker.queues.queue_manager import QueueManager
+from mqks.broker.queues.updates import Updates
+from mqks.broker.requests import Requests
+from mqks.broker.slices import Slices
+from mqks.broker.timers import Timers
 from mqks.core.hub import Core
-from mqks.core.parts import Connection
-from mqks.core.parts import Queue as CoreQueue
 from mqks.core.turn import LocalTransport, Turn
 from mqks.dtid import Dtids
 from mqks.journal.disk import Disk
 from mqks.journal.journal import Options
 from mqks.logs import Entry
-from mqks.names import is_name
 
 log = logging.getLogger(__name__)
 
-SHORT_LINES = "until a client has said who it is, its lines have at most 4096 bytes"
-NO_HTTP = "this is not HTTP; the dashboard has a port of its own"
-NO_TLS = "it speaks TLS to a plain port: connect with mqks://, or give the broker --tls-cert"
-TLS_RECORD = b"\x16\x03"  # what a handshake begins with, in all versions
-HTTP_METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"PRI")
-LIMITS_OF_LINES = {1: "max_line", 3: "max_memory"}  # by the core's flaw; the other one is a character
 
-
-class Broker(Durable):
+class Broker:
     def __init__(
         self,
         *,
@@ -63,26 +67,69 @@ class Broker(Durable):
     ) -> None:
         """With a disk, `recover` comes first; the options are those of the journal."""
         rng = random.Random(secrets.randbits(64) if seed is None else seed)  # nosec B311  # ids need not be secret
-        core = Core(
-            self,
-            max_line=max_line,
-            max_memory=max_memory,
-            high_water=high_water,
-            seed=secrets.randbits(64) if seed is None else seed,
+        core_seed = secrets.randbits(64) if seed is None else seed
+        dedup_key = secrets.token_bytes(16) if seed is None else rng.randbytes(16)
+        dedup = Dedup(dedup_key, dedup_window, dedup_count, dedup_part_bits)
+
+        self.wall = wall
+        self.started = clock()
+        self.limits = limits = limits or Limits()
+        self.new_dtid = new_dtid = Dtids(wall, rng)
+        self.callbacks = callbacks = CoreCallbacks(new_dtid)
+        self.core = core = Core(
+            callbacks, max_line=max_line, max_memory=max_memory, high_water=high_water, seed=core_seed
         )
-        dedup = Dedup(
-            rng.randbytes(16) if seed is not None else secrets.token_bytes(16),
-            dedup_window,
-            dedup_count,
-            dedup_part_bits,
+        self.timers = timers = Timers(clock, core.charge)
+        self.slices = slices = Slices(timers)
+        self.capacity = capacity = Capacity(core, limits)
+        self.listeners = Listeners(core.events)
+
+        self.mistakes = mistakes = Mistakes(timers, new_dtid)
+        self.pace = Pace(limits, core, timers)
+        self.connections = connections = Connections(core, limits, self.pace, mistakes)
+
+        self.exchange = exchange = Exchange(core)
+        self.queue_limits = queue_limits = QueueLimits(core, timers, limits)
+        self.definitions = definitions = DefinitionLog(core, new_dtid, capacity)
+        consumer_ids = ConsumerIds(capacity.readers)
+        self.updates = updates = Updates(core, slices, consumer_ids)
+        self.queues = queues = QueueManager(
+            core, timers, limits, capacity, exchange, queue_limits, definitions, updates
         )
-        super().__init__(core, clock, wall, Dtids(wall, rng), disk, Options(**options), dedup, limits or Limits())
+        self.consumers = ConsumerManager(core, limits, capacity, connections, consumer_ids, queues)
+
+        self.once = once = Once(core.seen, timers, wall, dedup)
+        self.persistence = persistence = Persistence(
+            core, timers, slices, wall, new_dtid, limits, capacity, connections, definitions, queues, once, disk,
+            Options(**options),
+        )  # fmt: skip
+        self._recovery = recovery = Recovery(core, timers, new_dtid, exchange, queue_limits, queues, once, persistence)
+        self.histories = histories = Histories(core, timers, limits, capacity, mistakes, persistence)
+        self.authentication = Authentication(core, timers, limits, mistakes, connections, histories, insecure=insecure)
+        self.requests = requests = Requests(self)
         self.transport = LocalTransport(core)
         self._turn = Turn(core, self.pump)
-        self.histories = Histories(self)
-        self.entrance = Entrance(self, insecure=insecure)
+        callbacks.attach(requests, self.pace, self.listeners, exchange, queue_limits, updates, persistence, recovery)
 
-    # ── the door ──
+    # ── start and stop ──
+
+    def recover(self, *, grace: float = 60.0, salvage: bool = False, going_on: GoingOn | None = None) -> None:
+        """Make all what it was: see `Recovery.run`."""
+        self._recovery.run(grace=grace, salvage=salvage, going_on=going_on)
+
+    @property
+    def broken(self) -> str | None:
+        """Why the broker has to stop, if it has to."""
+        return self.persistence.broken
+
+    def close(self) -> None:
+        """Stop in order; all clients are gone."""
+        self.slices.finish()
+        self.mistakes.tell_rest()
+        self.queue_limits.tell_rest()
+        self.persistence.close()
+
+    # ── clients ──
 
     def connect(
         self,
@@ -97,8 +144,8 @@ class Broker(Durable):
         alike, with these rights, but is in no figures."""
         client = Client(peer, self.timers.clock(), inside=inside, cost=cost)
         self.core.attach(client, fd)
-        self.welcome(client)
-        self.entrance.greet(client, rights)
+        self.connections.register(client)
+        self.authentication.on_connect(client, rights)
         return client
 
     def feed(self, client: Client, data: bytes) -> None:
@@ -122,12 +169,12 @@ class Broker(Durable):
         """The client sends no more, and its input was processed: its consumers leave, and its histories end with what
         there is. It may still read replies."""
         self.histories.input_ended(client)
-        self.slices.start(self.leave_all(client, disconnected=False))
+        self.slices.start(self.consumers.leave_all(client, disconnected=False))
 
     def disconnect(self, client: Client) -> None:
         self.histories.forget(client)
         self.mistakes.forget(client)
-        self.entrance.forget(client)
+        self.authentication.forget(client)
         if client.unfinished:
             said = "the connection of {client} ended in the middle of a line: {bytes} bytes of it are dropped"
             log.info(Entry(said, client=client.peer, bytes=client.unfinished))
@@ -135,122 +182,13 @@ class Broker(Durable):
             said = "client {client} went while it was not heard: {bytes} bytes that it had sent are dropped"
             log.warning(Entry(said, client=client.peer, bytes=client.unheard))
         self.core.detach(client)
-        self.farewell(client)
-        self.slices.start(self.leave_all(client, disconnected=True))
-
-    def refuse(self, peer: str, bad: BadRequest) -> bytes:
-        """Somebody is turned away; answers the error_id to tell."""
-        self.refused += 1
-        return self.mistakes.refused(peer, bad)
-
-    def overdue(self) -> list[Client]:
-        """Those who keep the broker waiting for too long; they have been told, and are to be cut off."""
-        found = self.pace.overdue(self.clients)
-        for client in found:
-            error_id = self.mistakes.made(client, self.limits.reached("line_timeout"), bytes=client.unfinished)
-            self.core.say(client, b"- error %s\n" % error_id)
-        stalled = self.pace.stalled(self.clients)
-        for client in stalled:
-            self.mistakes.made(client, self.limits.reached("max_memory"), unread=client.pending_size)
-        return list(dict.fromkeys(found + stalled))
-
-    def close(self) -> None:
-        self.slices.finish()
-        self.mistakes.tell_rest()
-        self.overflow.tell_rest()
-        super().close()
+        self.connections.unregister(client)
+        self.slices.start(self.consumers.leave_all(client, disconnected=True))
 
     def tick(self) -> None:
+        """Run the timers that are due."""
         self.timers.run_due()
 
-    # ── what the core asks for ──
-
-    def request(self, connection: Connection, line: bytes, flaw: int) -> None:
-        assert isinstance(connection, Client)
-        request_id, space, rest = line.partition(b" ")
-        name, _, data = rest.partition(b" ")
-        if connection.early_only and (flaw or not is_early(name, data)):
-            connection.early_only = False
-        self.asking = connection
-        try:
-            if another := other_protocol(line, is_first=connection.lines <= 1):
-                self.entrance.cut_short(connection)
-                request_id = b"-"
-                raise BadRequest(another)
-            if not is_name(request_id) or (flaw and len(request_id) >= self.core.max_line):
-                request_id = b"-"
-            if flaw:
-                raise self._flawed(connection, flaw)
-            if request_id == b"-":
-                raise BadRequest("no legal request_id")
-            if connection.stranger and name != b"auth":
-                raise BadRequest(SAY_WHO)
-            action = find(name, data)
-            if action is None:
-                raise BadRequest("unknown action", show(name)) if space else BadRequest("no action")
-            action(self, connection, request_id, data)
-        except BadRequest as bad:
-            self._fail(connection, request_id, line, bad)
-        except Exception as unforeseen:
-            self._fail(connection, request_id, line, Fault.unforeseen(unforeseen))
-        finally:
-            self.asking = None
-
-    def _flawed(self, client: Client, flaw: int) -> BadRequest:
-        limit = LIMITS_OF_LINES.get(flaw)
-        if limit is None:
-            return BadRequest("the line has a TAB or NUL character")
-        bad = self.limits.reached(limit)
-        return BadRequest(SHORT_LINES) if client.stranger and limit == "max_line" else bad
-
-    def spent(self, connection: Connection) -> None:
-        """It has sent so many lines: see `--max-rate`."""
-        assert isinstance(connection, Client)
-        self.pace.spent(connection)
-
-    @staticmethod
-    def render(line: bytes, dialect: int, retry: int) -> bytes:
-        return render(line, dialect, retry)
-
-    def inspect(self, event: bytes, data: bytes) -> list[Queue]:
-        take = self.listeners.get(event)
-        if take is not None:
-            try:
-                take(data)
-            except Exception:  # whoever published has no part in it
-                log.exception("a message of an event that the broker itself listens to could not be taken")
-        return self.exchange.inspect(event, data)
-
-    def wanting(self, event: bytes, data: bytes) -> list[Queue]:
-        return self.exchange.inspect(event, data)
-
-    def exceeds(self, queue: CoreQueue) -> None:
-        assert isinstance(queue, Queue)
-        self.overflow.trim_soon(queue)
-
-    def overflowed(self, queue: CoreQueue) -> None:
-        assert isinstance(queue, Queue)
-        self.overflow.began(queue)
-
-    def _fail(self, client: Client, request_id: bytes, line: bytes, bad: BadRequest) -> None:
-        """Tell the client an error_id and the log what it is."""
-        error_id = self.mistakes.made_of_line(client, bad, line)
-        self.core.say(client, b"%s error %s\n" % (request_id, error_id))
-        if client.stranger:
-            self.entrance.put_off(client)
-
-
-def other_protocol(line: bytes, is_first: bool) -> str | None:
-    """What to say to a browser. What would follow is what some web page likes to send, and nobody on this host has
-    meant it; in TLS it stands in what the other side may choose: a session id, a ticket, the name of a host."""
-    if is_first and line.startswith(TLS_RECORD):
-        return NO_TLS
-    return NO_HTTP if speaks_http(line) else None
-
-
-def speaks_http(line: bytes) -> bool:
-    """A line that a browser begins with, and that no client of ours says: the first of a request, or its host."""
-    first, _, rest = line.partition(b" ")
-    if first in HTTP_METHODS:
-        return rest.startswith((b"/", b"*", b"http://", b"https://"))
-    return first.lower() == b"host:"
+    def poll_disk(self) -> None:
+        """Something may have ended in the background."""
+        self.persistence.poll()

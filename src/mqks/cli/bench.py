@@ -6,9 +6,10 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from mqks.cli.command import Command, add_json, amount, seconds, show_size
+from mqks.cli.command import Command, add_json, amount, seconds
 from mqks.cli.connection import add_url, apart, broker
 from mqks.cli.output import as_json, complain
+from mqks.formatting import size_in_tenths
 
 if TYPE_CHECKING:
     from mqks.client.blocking import Client, Consumer
@@ -105,7 +106,7 @@ def receive(consumer: "Consumer") -> str:
 
 
 def as_text(result: Result, args: Namespace, durability: str) -> str:
-    what = f"{result.messages:,} messages of {show_size(args.size)} in {result.seconds:.1f} s"
+    what = f"{result.messages:,} messages of {size_in_tenths(args.size)} in {result.seconds:.1f} s"
     return (
         f"{result.speed:,.0f} msg/s, round trip {result.median:.3f} ms (median), {result.slow:.3f} ms (99 %)\n"
         f"one Python process published and consumed {what}, through one queue, auto ack, durability {durability}"

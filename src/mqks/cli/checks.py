@@ -20,13 +20,12 @@ from typing import Any
 
 from mqks import __version__
 from mqks.cli.case import PATIENCE, Case, Finding, bad, bind, ok, warn
-from mqks.cli.command import show_duration, show_size
 from mqks.cli.disk_checks import disk, filesystem, folder, fsync, journal
-from mqks.cli.output import counted
 from mqks.cli.security_checks import READ_OF_TLS, tls, tokens
 from mqks.client.address import find_address
 from mqks.client.errors import TlsFailed
 from mqks.client.hello import NO_TLS
+from mqks.formatting import counted, duration_in_two_units, size_in_tenths
 
 LEAST_CONNECTIONS = 100
 NEEDS_ADMIN = "show it a token that has `admin`"
@@ -97,9 +96,13 @@ def memory(case: Case) -> Finding:
     limit = group.read_text().strip() if group.is_file() else "max"
     total = min(total, int(limit)) if limit.isdigit() else total
     wanted = case.config.max_memory
-    text = f"{show_size(min(free, total))} free of {show_size(total)}, --max-memory is {show_size(wanted)}"
+    text = (
+        f"{size_in_tenths(min(free, total))} free of {size_in_tenths(total)}, --max-memory is {size_in_tenths(wanted)}"
+    )
     if wanted > total * 0.9:
-        return bad(text, f"lower it to {show_size(total // 2)} or less: the rest is for Python and the system's cache")
+        return bad(
+            text, f"lower it to {size_in_tenths(total // 2)} or less: the rest is for Python and the system's cache"
+        )
     if free < wanted and case.owner is None:
         return warn(text, "lower it, or end what uses the rest")
     return ok(text)
@@ -121,7 +124,7 @@ def clock(case: Case) -> Finding:
         return bad(f"it is not {now:%Y-%m-%d %H:%M}", advice)
     last = max((one.last for one in case.segments if one.last), default=now)
     if last > now + AHEAD:
-        ahead = show_duration((last - now).total_seconds())
+        ahead = duration_in_two_units((last - now).total_seconds())
         return warn(f"behind by {ahead}, or was ahead: the journal's last message is of {last:%Y-%m-%d %H:%M}", advice)
     return ok(f"{now:%Y-%m-%d %H:%M} UTC")
 

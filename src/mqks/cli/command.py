@@ -1,13 +1,12 @@
-"""What a command of `mqks` is, and what several of them share: arguments, sizes, times, a progress bar."""
+"""What a command of `mqks` is, and what several of them share: arguments, a progress bar."""
 
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, cast
 
 from mqks.cli.output import complain
-from mqks.names import is_event, is_name
+from mqks.values import COUNT, EVENT, NAME, OVERFLOW_POLICIES, PLACE, ValueType, duration
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -98,7 +97,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     for flag, about in (("--max-length", "most messages of the queue"), ("--max-bytes", "most bytes of its messages")):
         parser.add_argument(flag, metavar="N", type=amount, help=f"{about}; 0: as the broker says")
     about = "when it is full: reject what comes, or drop-oldest"
-    parser.add_argument("--overflow", choices=("reject", "drop-oldest"), help=about)
+    parser.add_argument("--overflow", choices=OVERFLOW_POLICIES, help=about)
 
 
 def limits_of(args: argparse.Namespace) -> "QueueLimits":
@@ -119,66 +118,36 @@ def setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def place(text: str) -> int | str | datetime:
-    """A position, a time, or earliest or latest."""
-    if text in ("earliest", "latest"):
-        return text
-    try:
-        return int(text) if text.isascii() and text.isdigit() else datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a position, a time such as 2026-01-31T12:00 (UTC if it names no zone), earliest or latest"
-        ) from None
+def typed(value: ValueType, what: str) -> Callable[[str], Any]:
+    """The value type for argparse, whose errors begin with what the text is not."""
+
+    def parse(text: str) -> Any:
+        try:
+            return value.parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}: {error}") from None
+
+    return parse
 
 
-def place_in_utc(text: str) -> int | str | datetime:
-    found = place(text)
-    return found.replace(tzinfo=UTC) if isinstance(found, datetime) and found.tzinfo is None else found
-
-
-def amount(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
-    return int(text)
+place = typed(PLACE, "a position, a time, earliest or latest")
+amount = typed(COUNT, "a count")
+seconds = typed(duration("S", decimals=6, any_float=True), "a number of seconds")
+queue = typed(NAME, "a queue")
+event = typed(EVENT, "an event")
+name = typed(NAME, "a name")
 
 
 def some(text: str) -> int:
-    if amount(text) == 0:
+    count: int = amount(text)
+    if count == 0:
         raise argparse.ArgumentTypeError("0 is too few")
-    return amount(text)
-
-
-def seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return value
+    return count
 
 
 def perhaps_seconds(text: str) -> bool | float:
     """What stands after a flag's `=`, if it has one."""
     return seconds(text) if text else True
-
-
-def queue(text: str) -> str:
-    return _named("a queue", is_name, text)
-
-
-def event(text: str) -> str:
-    return _named("an event", is_event, text)
-
-
-def name(text: str) -> str:
-    return _named("a name", is_name, text)
-
-
-def _named(what: str, is_good: Callable[[bytes], bool], text: str) -> str:
-    if not is_good(text.encode("utf-8", "surrogateescape")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}: no spaces or TABs, and no -- or {{ in front")
-    return text
 
 
 def name_or_nothing(text: str) -> str:
@@ -217,33 +186,6 @@ def spell_out(words: list[str]) -> list[str]:
     end = words.index("--") if "--" in words else len(words)
     flags = [f"{word}=" if word in WITH_OR_WITHOUT_VALUE else word for word in words[:end]]
     return flags + words[end : end + 1] + [AS_IT_IS + word for word in words[end + 1 :]]
-
-
-# ── times and sizes ──
-
-
-def show_time(time: datetime | None) -> str:
-    """In UTC, to the microsecond; `-` where there is none."""
-    return time.isoformat(timespec="microseconds").replace("+00:00", "Z") if time else "-"
-
-
-def show_size(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def show_duration(duration: float) -> str:
-    """In the two largest units that it has."""
-    left = int(duration)
-    parts: list[str] = []
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, length)
-        if count or (unit == "s" and not parts):
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])
 
 
 class Bar:

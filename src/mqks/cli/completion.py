@@ -81,20 +81,23 @@ complete -F _mqks mqks
 
 
 def bash(nodes: list[Words]) -> str:
-    cases = "\n".join(
-        f"        {_key(node)!r}) words='{' '.join([*node.words, *node.flags])}'"
-        f"{' queues=1' * node.queues}{' folders=1' * node.folders} ;;"
-        for node in nodes
-    )
-    return BASH % {"paths": _paths(nodes), "cases": cases}
+    def case(node: Words) -> str:
+        return f"words='{_words(node)}'{' queues=1' * node.queues}{' folders=1' * node.folders}"
+
+    return BASH % _cases(nodes, case)
 
 
-def _key(node: Words) -> str:
-    return "".join(f" {word}" for word in node.path)
+def _cases(nodes: list[Words], case: Callable[[Words], str]) -> dict[str, str]:
+    """For a script of bash or zsh, whose `case` is written alike."""
+    keys = [repr("".join(f" {word}" for word in node.path)) for node in nodes]
+    return {
+        "paths": "|".join(key for key, node in zip(keys, nodes, strict=True) if node.path),
+        "cases": "\n".join(f"        {key}) {case(node)} ;;" for key, node in zip(keys, nodes, strict=True)),
+    }
 
 
-def _paths(nodes: list[Words]) -> str:
-    return "|".join(repr(_key(node)) for node in nodes if node.path)
+def _words(node: Words) -> str:
+    return " ".join([*node.words, *node.flags])
 
 
 # ── zsh ──
@@ -121,12 +124,10 @@ compdef _mqks mqks
 
 
 def zsh(nodes: list[Words]) -> str:
-    cases = "\n".join(
-        f"        {_key(node)!r}) compadd -- {' '.join([*node.words, *node.flags])}"
-        f"{'; _mqks_queues $at' * node.queues}{'; _files -/' * node.folders} ;;"
-        for node in nodes
-    )
-    return ZSH % {"paths": _paths(nodes), "cases": cases}
+    def case(node: Words) -> str:
+        return f"compadd -- {_words(node)}{'; _mqks_queues $at' * node.queues}{'; _files -/' * node.folders}"
+
+    return ZSH % _cases(nodes, case)
 
 
 # ── fish ──

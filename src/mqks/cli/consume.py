@@ -19,7 +19,7 @@ from mqks.cli.command import (
     limits_of,
     note_masks,
     perhaps_seconds,
-    place_in_utc,
+    place,
     queue,
     some,
 )
@@ -145,7 +145,7 @@ def add_tail(parser: ArgumentParser) -> None:
     about = "only these events: e1 order.* (a * stands for anything but a dot)"
     parser.add_argument("events", metavar="MASK", nargs="*", type=event, help=about)
     where = f"begin here, not with what comes now: {WHERE}"
-    parser.add_argument("--from", dest="start", metavar="PLACE", type=place_in_utc, default="latest", help=where)
+    parser.add_argument("--from", dest="start", metavar="PLACE", type=place, default="latest", help=where)
     add_count(parser)
     add_url(parser)
     add_json(parser)
@@ -153,8 +153,8 @@ def add_tail(parser: ArgumentParser) -> None:
 
 
 def add_history(parser: ArgumentParser) -> None:
-    parser.add_argument("start", metavar="FROM", nargs="?", type=place_in_utc, default="earliest", help=WHERE)
-    parser.add_argument("--to", dest="stop", metavar="PLACE", type=place_in_utc, help="where to stop: the same")
+    parser.add_argument("start", metavar="FROM", nargs="?", type=place, default="earliest", help=WHERE)
+    parser.add_argument("--to", dest="stop", metavar="PLACE", type=place, help="where to stop: the same")
     about = "only these: e1,order.*"
     parser.add_argument("--events", metavar="MASK,…", type=events, default=[], help=about)
     parser.add_argument("--limit", dest="count", metavar="N", type=amount, help="no more than so many messages")

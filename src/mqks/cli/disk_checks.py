@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from mqks.cli.case import Case, Finding, bad, mount_of, ok, warn
-from mqks.cli.command import show_duration, show_size
-from mqks.cli.output import counted
+from mqks.formatting import counted, duration_in_two_units, size_in_tenths
 
 SYNCS, SYNCING = 200, 1.0  # so many, or for so many seconds
 SYNCED_SIZE = 4096
@@ -68,21 +67,21 @@ def disk(case: Case) -> Finding:
 
     told = os.statvfs(case.existing)
     free, total = told.f_bavail * told.f_frsize, told.f_blocks * told.f_frsize
-    text = f"{show_size(free)} free of {show_size(total)} for {case.folder.absolute()}"
+    text = f"{size_in_tenths(free)} free of {size_in_tenths(total)} for {case.folder.absolute()}"
     most = bytes_to_retain(case.config.retain_bytes, total)
-    advice = f"free some space, move --data, or lower --retain-bytes ({show_size(most)} now)"
+    advice = f"free some space, move --data, or lower --retain-bytes ({size_in_tenths(most)} now)"
     if free < case.config.min_free_disk:
         return bad(f"{text}: less than --min-free-disk, so no messages are taken", advice)
     if free < 2 * case.config.segment_size:
         return bad(f"{text}: not enough for two segments", advice)
     size, rate = growth(case)
     if rate:
-        text += f"; the journal has {show_size(size)} and grows by {show_size(rate * 86400)} a day"
-        text += f", up to {show_size(most)}" if size < most else ""
+        text += f"; the journal has {size_in_tenths(size)} and grows by {size_in_tenths(rate * 86400)} a day"
+        text += f", up to {size_in_tenths(most)}" if size < most else ""
     if free < LITTLE_LEFT * total:
         return warn(text, advice)
     if rate and most - size > free and free / rate < FEW_DAYS * 86400:
-        return warn(f"{text}: full in {show_duration(free / rate)}", advice)
+        return warn(f"{text}: full in {duration_in_two_units(free / rate)}", advice)
     return ok(text)
 
 
@@ -133,7 +132,7 @@ def journal(case: Case) -> Finding:
         earliest, latest, found = reader.earliest, reader.latest, reader.segments()
     except JournalError as error:
         return bad(str(error), "docs/OPERATIONS.md, the broker does not start")
-    size = f"{show_size(sum(one.size for one in found))} in {counted(len(found), 'segment')}"
+    size = f"{size_in_tenths(sum(one.size for one in found))} in {counted(len(found), 'segment')}"
     text = f"{size}, from {earliest} to {latest}"
     aside = list((case.folder / ASIDE).iterdir()) if (case.folder / ASIDE).is_dir() else []
     if aside:

@@ -10,9 +10,11 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
-from mqks.cli.command import Bar, Command, add_json, amount, name, place, seconds, show_size, show_time
+from mqks import values
+from mqks.cli.command import Bar, Command, add_json, amount, name, place, seconds, typed
 from mqks.cli.connection import add_url, broker
 from mqks.cli.output import as_json, table, visible
+from mqks.formatting import size_in_tenths, time_in_utc
 from mqks.journal import Message, Reader, Segment
 from mqks.journal.files import ASIDE
 from mqks.journal.format import segment_name
@@ -74,7 +76,7 @@ def lines(reader: Reader, args: Namespace) -> Iterator[bytes]:
 
 
 def in_text(message: Message) -> bytes:
-    return b"%d %s %s\n" % (message.position, show_time(message.time).encode(), message.line)
+    return b"%d %s %s\n" % (message.position, time_in_utc(message.time).encode(), message.line)
 
 
 def in_json(message: Message) -> bytes:
@@ -99,7 +101,7 @@ def _plain(value: object) -> object:
         case bytes():
             return value.decode("utf-8", "backslashreplace")
         case datetime():
-            return show_time(value)
+            return time_in_utc(value)
         case Path():
             return str(value)
     return value
@@ -139,7 +141,7 @@ def summary_text(report: Report) -> Iterator[str]:
     if report.torn:
         segment, offset, text = report.torn
         yield f"{segment} at byte {offset}: {text}; not finished, or torn by a crash: the broker cuts it when it starts"
-    yield f"{report.segments} segments, {report.batches} batches, {report.lines} lines, {show_size(report.bytes)}"
+    yield f"{report.segments} segments, {report.batches} batches, {report.lines} lines, {size_in_tenths(report.bytes)}"
     advice = "what is damaged can be salvaged: stop the broker, then `mqks journal salvage`"
     yield "good" if report.good else f"{len(report.problems)} problems; {advice}"
 
@@ -190,12 +192,12 @@ def info_fields(found: Info) -> dict[str, object]:
 def info_text(found: Info) -> Iterator[str]:
     rows: list[Iterable[str]] = [("start", "end", "size", "first", "last", "fsync", "")]
     for one in found.segments:
-        times = show_time(one.first), show_time(one.last)
+        times = time_in_utc(one.first), time_in_utc(one.last)
         state = "sealed" if one.sealed else "live"
-        rows.append((str(one.start), str(one.end), show_size(one.size), *times, one.fsync or "-", state))
+        rows.append((str(one.start), str(one.end), size_in_tenths(one.size), *times, one.fsync or "-", state))
     yield from table(rows)
-    yield f"earliest {found.earliest}, latest {found.latest}, {show_size(found.size)}"
-    yield from (f"aside: {name}, {show_size(size)}" for name, size in found.aside.items())
+    yield f"earliest {found.earliest}, latest {found.latest}, {size_in_tenths(found.size)}"
+    yield from (f"aside: {name}, {size_in_tenths(size)}" for name, size in found.aside.items())
     if found.queues:
         yield "queues at the last checkpoint (a running broker tells by `stats` how they are now):"
         yield from table([found.queues[0], *([str(_plain(value)) for value in one.values()] for one in found.queues)])
@@ -207,11 +209,12 @@ def info_text(found: Info) -> Iterator[str]:
 def repair(args: Namespace) -> int:
     done = salvage(args.folder)
     for one in done:
-        print(f"{one.segment} was damaged; as it was it is now {one.aside}")
+        what = f"was damaged; as it was it is now {one.aside}" if one.aside else "is too short"
+        print(f"{one.segment} {what}")
         for start, end in one.kept:
-            print(f"  kept {start} to {end}, {show_size(end - start)}")
+            print(f"  kept {start} to {end}, {size_in_tenths(end - start)}")
         for start, end, reason in one.lost:
-            print(f"  lost {start} to {end}, {show_size(end - start)}: {reason}")
+            print(f"  lost {start} to {end}, {size_in_tenths(end - start)}: {reason}")
     print(f"{len(done)} segments salvaged: start the broker" if done else "no damage: nothing was changed")
     return 0
 
@@ -220,17 +223,21 @@ def repair(args: Namespace) -> int:
 
 
 def add_hold(parser: ArgumentParser) -> None:
+    place = typed(values.place(times=False), "a position, earliest or latest")
     parser.add_argument("name", metavar="NAME", type=name, help="of the hold; one that is there is replaced")
     where = "from where on nothing is removed: a position, earliest or latest (default: earliest)"
-    parser.add_argument("--from", dest="start", metavar="PLACE", type=hold_place, default="earliest", help=where)
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="PLACE",
+        type=place,
+        default="earliest",
+        help=where,
+    )
     parser.add_argument(
         "--for", dest="seconds", metavar="S", type=seconds, required=True, help="for so many seconds; 0 ends it"
     )
     add_url(parser)
-
-
-def hold_place(text: str) -> int | str:
-    return text if text in ("earliest", "latest") else amount(text)
 
 
 def hold(args: Namespace) -> int:

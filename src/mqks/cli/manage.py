@@ -18,7 +18,8 @@ from mqks.cli.command import (
     some,
 )
 from mqks.cli.connection import add_url, broker
-from mqks.cli.output import as_json, complain, counted, in_utf8, shown_name, visible
+from mqks.cli.output import as_json, complain, in_utf8, shown_name, visible
+from mqks.formatting import counted
 
 if TYPE_CHECKING:
     from mqks.client.blocking import Client

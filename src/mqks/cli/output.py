@@ -131,11 +131,6 @@ def cut(line: str, width: int) -> str:
     return line if not width or len(line) <= width else line[: width - 1] + "…"
 
 
-def counted(count: int, what: str) -> str:
-    """1 queue, 2 queues."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
 def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         print(line)

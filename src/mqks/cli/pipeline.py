@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqks.cli.command import Bar, Command, Table, add_conf, by_ctrl_c, event, name, place_in_utc, queue, seconds, some
+from mqks.cli.command import Bar, Command, Table, add_conf, by_ctrl_c, event, name, place, queue, seconds, some
 from mqks.cli.connection import access_of, add_url
 from mqks.cli.output import complain
 from mqks.pipeline.place import LAKE, Place
@@ -94,8 +94,8 @@ def add_replay(parser: ArgumentParser) -> None:
     add_place(parser)
     where = "a position, a time in ISO form, earliest or latest"
     parser.add_argument("--where", metavar="SQL", help="only those for which this holds: \"event LIKE 'order.%%'\"")
-    parser.add_argument("--from", dest="start", metavar="PLACE", type=place_in_utc, default="earliest", help=where)
-    parser.add_argument("--to", dest="stop", metavar="PLACE", type=place_in_utc, default="latest", help="where to stop")
+    parser.add_argument("--from", dest="start", metavar="PLACE", type=place, default="earliest", help=where)
+    parser.add_argument("--to", dest="stop", metavar="PLACE", type=place, default="latest", help="where to stop")
     to = parser.add_mutually_exclusive_group()
     to.add_argument("--to-event", metavar="EVENT", type=event, help="publish all as this event, not as their own")
     to.add_argument("--queue", metavar="QUEUE", type=queue, help="only to this queue, as mqks.replay.QUEUE.EVENT")

@@ -4,13 +4,15 @@ import os
 import stat
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from mqks.cli.command import Bar, Command, add_json, data, event, name, name_or_nothing, wrong_with
+from mqks.cli.command import Bar, Command, add_json, data, event, name, name_or_nothing, typed, wrong_with
 from mqks.cli.connection import add_url, broker
-from mqks.cli.output import as_json, complain, counted, shown_name
+from mqks.cli.output import as_json, complain, shown_name
+from mqks.formatting import counted
+from mqks.values import rate
 
 if TYPE_CHECKING:
     from mqks.client.blocking import Client
@@ -29,14 +31,7 @@ class Line(NamedTuple):
     data: bytes
 
 
-def rate(text: str) -> float:
-    try:
-        value = float(text.removesuffix("/s"))
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is not a rate such as 100 or 100/s")
-    return value
+per_second = typed(rate("N/s", unit="/s"), "a rate such as 100 or 100/s")
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -49,7 +44,12 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--id", metavar="ID", type=name, help=about)
     about = "do not wait until the broker has it on disk"
     parser.add_argument("--no-confirm", dest="confirm", action="store_false", help=about)
-    parser.add_argument("--rate", metavar="N/s", type=rate, help="no more messages per second than this")
+    parser.add_argument(
+        "--rate",
+        metavar="N/s",
+        type=per_second,
+        help="no more messages per second than this",
+    )
     add_url(parser)
     add_json(parser)
 

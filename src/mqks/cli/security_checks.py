@@ -12,11 +12,11 @@ import ssl
 import time
 
 from mqks.cli.case import PATIENCE, Case, Finding, bad, ok, warn
-from mqks.cli.output import counted
 from mqks.client.access import Access
 from mqks.client.address import find_address
 from mqks.client.errors import TlsFailed
 from mqks.client.hello import explained
+from mqks.formatting import counted
 from mqks.server.config import ConfigError
 from mqks.server.tls import ends_at
 from mqks.server.tokens import is_open_to_others, read

@@ -6,9 +6,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import Any
 
-from mqks.cli.command import Command, add_json, show_duration, show_size
+from mqks.cli.command import Command, add_json
 from mqks.cli.connection import add_url, broker
-from mqks.cli.output import BOLD, RED, as_json, counted, has_colours, paint, print_lines, queue_fields, table, visible
+from mqks.cli.output import BOLD, RED, as_json, has_colours, paint, print_lines, queue_fields, table, visible
+from mqks.formatting import counted, duration_in_two_units, size_in_tenths
 
 FSYNC = {
     "memory": "memory only: nothing survives a restart",
@@ -80,20 +81,20 @@ def stats(args: Namespace) -> int:
 
 
 def glance(told: dict[str, Any], url: str, colours: bool) -> Iterator[str]:
-    yield paint(f"mqksd {told['version']} at {url}, up {show_duration(told['uptime'])}", BOLD, colours)
+    yield paint(f"mqksd {told['version']} at {url}, up {duration_in_two_units(told['uptime'])}", BOLD, colours)
     rows = [
         ("messages", ", ".join(f"{told[name]:,} {name}" for name in ("published", "delivered", "acked", "rejected"))),
         ("queues", totals(queue_fields(told))),
         ("clients", f"{counted(told['connections'], 'connection')}, {counted(told['errors'], 'request')} refused"),
-        ("memory", show_size(told["memory"])),
+        ("memory", size_in_tenths(told["memory"])),
         ("durability", FSYNC.get(told["durability"], told["durability"])),
     ]
     journal = told.get("journal")
     if journal:
-        size = f"{show_size(journal['bytes'])} in {counted(journal['segments'], 'segment')}"
+        size = f"{size_in_tenths(journal['bytes'])} in {counted(journal['segments'], 'segment')}"
         rows.append(("journal", f"{size}, from {journal['earliest']} to {journal['written']}"))
         rows += [
-            ("hold", f"{visible(name)} at {hold['position']}, for {show_duration(hold['seconds'])} more")
+            ("hold", f"{visible(name)} at {hold['position']}, for {duration_in_two_units(hold['seconds'])} more")
             for name, hold in sorted(journal["holds"].items())
         ]
         if journal["full"]:

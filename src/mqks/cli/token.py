@@ -4,7 +4,6 @@ A file that is changed is a new one in its place, whole or not at all, and two c
 folder is locked meanwhile. What somebody wrote into the file by hand stays as it was, comments too.
 """
 
-import argparse
 import fcntl
 import os
 import re
@@ -16,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mqks.cli.command import Command, Table, add_json
+from mqks.cli.command import Command, Table, add_json, typed
 from mqks.cli.output import as_json, complain, has_colours, print_lines, table
 from mqks.server import tokens
 from mqks.server.config import ConfigError
+from mqks.values import matching
 
 MASKS = {
     "publish": "events that it may publish",
@@ -42,10 +42,8 @@ REMARKS = re.compile(r"(?:^[ \t]*(?:#.*)?\n)+\Z", re.MULTILINE)
 # ── arguments ──
 
 
-def name(text: str) -> str:
-    if not tokens.NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a name: letters, digits, - and _, and at most 64 of them")
-    return text
+NAME = matching("NAME", tokens.NAME.pattern, "give letters, digits, - and _, and at most 64 of them")
+name = typed(NAME, "a name")
 
 
 def add_file(parser: ArgumentParser) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mqks.cli.command import Command, add_json, seconds, show_duration, show_size, some
+from mqks.cli.command import Command, add_json, seconds, some
 from mqks.cli.connection import add_url, broker
-from mqks.cli.output import BOLD, as_json, counted, cut, has_colours, paint, print_lines, queue_fields, table
+from mqks.cli.output import BOLD, as_json, cut, has_colours, paint, print_lines, queue_fields, table
+from mqks.formatting import counted, duration_in_two_units, size_in_tenths
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -81,8 +82,8 @@ def frame(before: Stats, now: Stats) -> Stats:
 
 
 def lines(shown: Stats, now: Stats, url: str, colours: bool, width: int = 0) -> Iterator[str]:
-    up = f"up {show_duration(now['uptime'])}, durability {now['durability']}"
-    size = f"{counted(now['connections'], 'connection')}, memory {show_size(now['memory'])}"
+    up = f"up {duration_in_two_units(now['uptime'])}, durability {now['durability']}"
+    size = f"{counted(now['connections'], 'connection')}, memory {size_in_tenths(now['memory'])}"
     yield paint(cut(f"mqksd {now['version']} at {url}, {up}, {size}", width), BOLD, colours)
     whole = ", ".join(f"{shown[f'{name}_per_s']:,.0f} {name}/s" for name in COUNTERS)
     yield cut(f"{whole}, {counted(len(shown['queues']), 'queue')}", width)

@@ -36,7 +36,8 @@ DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 
 def arguments(parser: ArgumentParser) -> None:
     from mqks.pipeline.place import LAKE
-    from mqks.server.config import OPTIONS, SWITCH
+    from mqks.server.config import OPTIONS
+    from mqks.values import SWITCH
 
     parser.add_argument("--lake", metavar="DIR", default=LAKE, help=f"folder or URL of the lake (default: {LAKE})")
     parser.add_argument("--master", metavar="URL", default="local[*]", help="the Spark cluster (default: local[*])")
@@ -60,7 +61,8 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def flags_for_broker(args: Namespace) -> list[str]:
-    from mqks.server.config import OPTIONS, SWITCH
+    from mqks.server.config import OPTIONS
+    from mqks.values import SWITCH
 
     flags = []
     for option in OPTIONS:

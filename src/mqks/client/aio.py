@@ -13,35 +13,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from mqks.client import verbs
-from mqks.client.address import find_address
+from mqks.client import protocol, verbs
 from mqks.client.aio_driver import AsyncDriver, resolve
 from mqks.client.aio_stream import Answers, Stream
 from mqks.client.base_client import BaseClient
-from mqks.client.consumer import BaseConsumer
+from mqks.client.consumer import BaseConsumer, BaseMessage
 from mqks.client.errors import ConnectionLost, MqksError, Refused
 from mqks.client.message import Record
-from mqks.client.options import Options, OptionWords
-from mqks.client.session import Done, log
-from mqks.client.verbs import PIECE, WINDOW, Outgoing, Place
-from mqks.client.wanted import WantedMessages
+from mqks.client.options import OptionWords
+from mqks.client.session import Done
+from mqks.client.verbs import WINDOW, Outgoing
+from mqks.client.wanted import WantedHistory, WantedMessages
 from mqks.client.wire import Message
 
 
-class AsyncMessage(Message):
+class AsyncMessage(BaseMessage[Awaitable[bool]]):
     """A message that is settled by `message.ack()`; with confirm that is to be awaited."""
 
     __slots__ = ()
     stream: "Stream[AsyncMessage]"
-
-    def ack(self, confirm: bool = False) -> Awaitable[bool]:
-        """True: sent, and with confirm safe. False: there is nothing to ack. It was acked or rejected before, it came
-        without manual ack, or its connection is gone, and the broker gives it again."""
-        return self.stream.settle(self, "ack", confirm)
-
-    def reject(self, confirm: bool = False) -> Awaitable[bool]:
-        """Back to the queue's tail with retry + 1; answers as ack does."""
-        return self.stream.settle(self, "reject", confirm)
 
 
 class AsyncConsumer(BaseConsumer[Awaitable[bool]]):
@@ -105,16 +95,13 @@ class AsyncConsumer(BaseConsumer[Awaitable[bool]]):
             self._driver.session.write_notes()
 
 
-class AsyncClient(BaseClient[Coroutine[Any, Any, str], Coroutine[Any, Any, None], AsyncConsumer]):
+class AsyncClient(
+    BaseClient[AsyncDriver, Coroutine[Any, Any, str], Coroutine[Any, Any, None], AsyncConsumer, AsyncIterator[Record]]
+):
     """Use it as an async context manager, or call `start` and, in the end, `close`."""
 
     def __init__(self, url: str | None = None, **options: Unpack[OptionWords]) -> None:
-        self.address = find_address(url)
-        self._options = Options(**options)
-        self._driver = AsyncDriver(self.address, self._options)
-        self._session = self._driver.session
-        self._out = self._session.out
-        self._piece = self._out.most = min(PIECE, self._options.max_buffer)
+        super().__init__(url, options, AsyncDriver)
 
     async def start(self) -> Self:
         """Returns when the connection stands."""
@@ -124,10 +111,7 @@ class AsyncClient(BaseClient[Coroutine[Any, Any, str], Coroutine[Any, Any, None]
     async def close(self, timeout: float | None = None) -> None:
         """Sends what is buffered, and waits until the broker has read it, no longer than `timeout` seconds."""
         if self._driver.closed is None:
-            seconds = self._options.timeout if timeout is None else timeout
-            if not self._session.connected and self._session.size and seconds:
-                log.warning("%s is away: waiting %g s for it, to send what is buffered", self.address, seconds)
-            if self._session.connected or self._session.size:
+            if (seconds := self._seconds_to_close(timeout)) is not None:
                 with contextlib.suppress(TimeoutError, MqksError):
                     async with asyncio.timeout(seconds):
                         await self._driver.ask(verbs.CLOSING)
@@ -208,21 +192,12 @@ class AsyncClient(BaseClient[Coroutine[Any, Any, str], Coroutine[Any, Any, None]
         return id
 
     async def stats(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(await self._driver.ask("stats"))
+        answer: dict[str, Any] = json.loads(await self._driver.ask(protocol.STATS))
         return answer
 
-    async def history(
-        self,
-        start: Place = "earliest",
-        *,
-        to: Place | None = None,
-        events: Iterable[str] = (),
-        limit: int | None = None,
-        follow: bool = False,
-    ) -> AsyncIterator[Record]:
-        """The journal read again, which queues do not notice. With follow it goes on with what comes."""
+    async def _read(self, want: Callable[[verbs.Sink], WantedHistory]) -> AsyncIterator[Record]:
         stream: Stream[Record] = Stream(self._driver)
-        wanted = verbs.history(stream, start, to, events, limit, follow)
+        wanted = want(stream)
         stream.open(wanted)
         try:
             while stream.items or await stream.more():

@@ -14,9 +14,8 @@ from mqks.client import forks
 from mqks.client.address import Address
 from mqks.client.aio_reaching import connected
 from mqks.client.errors import AuthRefused, BufferFull, ConnectionLost, MqksError, TlsFailed
-from mqks.client.hello import TurnedAway
 from mqks.client.liveness import is_held_back
-from mqks.client.options import Options, tell, unreachable
+from mqks.client.options import Options, ReconnectLog, tell, unreachable
 from mqks.client.session import Session, log
 
 
@@ -144,18 +143,14 @@ class AsyncDriver(asyncio.Protocol):
             self._tell(self.options.on_reconnect)
 
     async def _return(self) -> None:
-        """Until there is a connection again. What will not pass by itself is said once: somebody has to mend it."""
-        said = False
+        """Until there is a connection again."""
+        reports = ReconnectLog()
         while not self.session.connected:
             await asyncio.sleep(self.session.connect_failed())
             try:
                 await connected(self.address, self._access, self)
-            except (AuthRefused, TlsFailed, TurnedAway) as error:
-                if not said:
-                    log.error("%s; trying on", error)
-                said = True
-            except OSError:
-                pass
+            except (AuthRefused, OSError) as error:
+                reports.failed(error)
 
     def _tell(self, hook: Callable[[], object]) -> None:
         if inspect.isawaitable(told := tell(hook)):

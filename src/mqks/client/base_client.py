@@ -3,24 +3,38 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, Protocol, TypeVar, Unpack
 
 from mqks.client import verbs
-from mqks.client.address import Address
+from mqks.client.address import Address, find_address
 from mqks.client.limits import QueueLimits
-from mqks.client.session import Session
-from mqks.client.verbs import Sink
-from mqks.client.wanted import WantedMessages
+from mqks.client.options import Options, OptionWords
+from mqks.client.session import Session, log
+from mqks.client.verbs import Place, Sink
+from mqks.client.wanted import WantedHistory, WantedMessages
 from mqks.client.wire import Message
 
 Text = TypeVar("Text")  # a text, or a coroutine that answers it
 Done = TypeVar("Done")  # nothing, or a coroutine that answers it
 Consumer = TypeVar("Consumer")
+Records = TypeVar("Records")  # an iterator over them
 
 
-class BaseClient(ABC, Generic[Text, Done, Consumer]):
-    address: Address
-    _session: Session
+class HasSession(Protocol):
+    session: Session
+
+
+Driver = TypeVar("Driver", bound=HasSession)
+
+
+class BaseClient(ABC, Generic[Driver, Text, Done, Consumer, Records]):
+    def __init__(self, url: str | None, options: OptionWords, driver: Callable[[Address, Options], Driver]) -> None:
+        self.address = find_address(url)
+        self._options = Options(**options)
+        self._driver = driver(self.address, self._options)
+        self._session = self._driver.session
+        self._out = self._session.out
+        self._piece = self._out.most = min(verbs.PIECE, self._options.max_buffer)
 
     @abstractmethod
     def _ask(self, request: str) -> Text:
@@ -33,6 +47,17 @@ class BaseClient(ABC, Generic[Text, Done, Consumer]):
     @abstractmethod
     def _consume(self, want: Callable[[Sink, type[Message]], WantedMessages]) -> Consumer:
         """A consumer, which `want` describes."""
+
+    @abstractmethod
+    def _read(self, want: Callable[[Sink], WantedHistory]) -> Records:
+        """The records of a history, which `want` describes."""
+
+    def _seconds_to_close(self, timeout: float | None) -> float | None:
+        """So long the broker may take to read what is buffered; None: there is nothing to wait for."""
+        seconds = self._options.timeout if timeout is None else timeout
+        if not self.connected and self._session.size and seconds:
+            log.warning("%s is away: waiting %g s for it, to send what is buffered", self.address, seconds)
+        return seconds if self.connected or self._session.size else None
 
     @property
     def connected(self) -> bool:
@@ -103,6 +128,18 @@ class BaseClient(ABC, Generic[Text, Done, Consumer]):
     def delete_queue(self, queue: str, *, when_unused: bool | float = False) -> Done:
         """At once, which ends this client's own consumers of it, or when it is unused (for so many seconds)."""
         return self._do(verbs.delete_queue(queue, when_unused), deletes=queue if when_unused is False else "")
+
+    def history(
+        self,
+        start: Place = "earliest",
+        *,
+        to: Place | None = None,
+        events: Iterable[str] = (),
+        limit: int | None = None,
+        follow: bool = False,
+    ) -> Records:
+        """The journal read again, which queues do not notice. With follow it goes on with what comes."""
+        return self._read(partial(verbs.history, start=start, to=to, events=events, limit=limit, follow=follow))
 
     def ping(self, data: object = "") -> Text:
         return self._ask(verbs.ping(data))

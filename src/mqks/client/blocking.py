@@ -13,33 +13,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from mqks.client import verbs
-from mqks.client.address import find_address
+from mqks.client import protocol, verbs
 from mqks.client.base_client import BaseClient
 from mqks.client.blocking_driver import NEVER, BlockingDriver
 from mqks.client.blocking_stream import Answers, Stream, ask
-from mqks.client.consumer import BaseConsumer
+from mqks.client.consumer import BaseConsumer, BaseMessage
 from mqks.client.errors import ConnectionLost, MqksError, Refused
 from mqks.client.message import Record
-from mqks.client.options import Options, OptionWords
-from mqks.client.session import log
-from mqks.client.verbs import PIECE, WINDOW, Outgoing, Place
-from mqks.client.wanted import WantedMessages
+from mqks.client.options import OptionWords
+from mqks.client.verbs import WINDOW, Outgoing
+from mqks.client.wanted import WantedHistory, WantedMessages
 from mqks.client.wire import Message as AnyMessage
 
 
-class Message(AnyMessage):
+class Message(BaseMessage[bool]):
     __slots__ = ()
     stream: "Stream[Message]"
-
-    def ack(self, confirm: bool = False) -> bool:
-        """True: sent, and with confirm safe. False: there is nothing to ack. It was acked or rejected before, it came
-        without manual ack, or its connection is gone, and the broker gives it again."""
-        return self.stream.settle(self, "ack", confirm)
-
-    def reject(self, confirm: bool = False) -> bool:
-        """Back to the queue's tail with retry + 1; answers as ack does."""
-        return self.stream.settle(self, "reject", confirm)
 
 
 class Consumer(BaseConsumer[bool]):
@@ -111,26 +100,18 @@ class Consumer(BaseConsumer[bool]):
             self._driver.session.write_notes()
 
 
-class Client(BaseClient[str, None, Consumer]):
+class Client(BaseClient[BlockingDriver, str, None, Consumer, Iterator[Record]]):
     """Connected when it is made; use it as a context manager, or `close` it in the end."""
 
     def __init__(self, url: str | None = None, **options: Unpack[OptionWords]) -> None:
-        self.address = find_address(url)
-        self._options = Options(**options)
-        self._driver = BlockingDriver(self.address, self._options)
-        self._session = self._driver.session
-        self._out = self._session.out
-        self._piece = self._out.most = min(PIECE, self._options.max_buffer)
+        super().__init__(url, options, BlockingDriver)
         atexit.register(self.close)
 
     def close(self, timeout: float | None = None) -> None:
         """Sends what is buffered, and waits until the broker has read it, no longer than `timeout` seconds."""
         atexit.unregister(self.close)
         if self._driver.closed is None:
-            seconds = self._options.timeout if timeout is None else timeout
-            if not self._session.connected and self._session.size and seconds:
-                log.warning("%s is away: waiting %g s for it, to send what is buffered", self.address, seconds)
-            if self._session.connected or self._session.size:
+            if (seconds := self._seconds_to_close(timeout)) is not None:
                 with contextlib.suppress(TimeoutError, MqksError):
                     ask(self._driver, verbs.CLOSING, seconds)
             self._driver.stop()
@@ -211,21 +192,12 @@ class Client(BaseClient[str, None, Consumer]):
         return id
 
     def stats(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(ask(self._driver, "stats"))
+        answer: dict[str, Any] = json.loads(ask(self._driver, protocol.STATS))
         return answer
 
-    def history(
-        self,
-        start: Place = "earliest",
-        *,
-        to: Place | None = None,
-        events: Iterable[str] = (),
-        limit: int | None = None,
-        follow: bool = False,
-    ) -> Iterator[Record]:
-        """The journal read again, which queues do not notice. With follow it goes on with what comes."""
+    def _read(self, want: Callable[[verbs.Sink], WantedHistory]) -> Iterator[Record]:
         stream: Stream[Record] = Stream(self._driver)
-        wanted = verbs.history(stream, start, to, events, limit, follow)
+        wanted = want(stream)
         stream.open(wanted)
         try:
             while stream.items or stream.more():

@@ -17,9 +17,8 @@ from mqks.client import forks
 from mqks.client.address import Address
 from mqks.client.bell import Bell
 from mqks.client.errors import AuthRefused, BufferFull, ConnectionLost, MqksError, TlsFailed
-from mqks.client.hello import TurnedAway
 from mqks.client.liveness import is_held_back
-from mqks.client.options import Options, nothing, tell, unreachable
+from mqks.client.options import Options, ReconnectLog, nothing, tell, unreachable
 from mqks.client.reaching import connected, cut
 from mqks.client.session import Session, log
 from mqks.client.verbs import PIECE
@@ -230,17 +229,13 @@ class BlockingDriver:
                 self._tell(self.options.on_reconnect)
 
     def _return(self) -> None:
-        """Until there is a connection again. What will not pass by itself is said once: somebody has to mend it."""
-        said = False
+        """Until there is a connection again."""
+        reports = ReconnectLog()
         while self._socket is None and not self._stopping.wait(self.session.connect_failed()):
             try:
                 self._connect()
-            except (AuthRefused, TlsFailed, TurnedAway) as error:
-                if not said:
-                    log.error("%s; trying on", error)
-                said = True
-            except OSError:
-                pass
+            except (AuthRefused, OSError) as error:
+                reports.failed(error)
 
     def _serve(self) -> None:
         """Until the connection is gone."""
@@ -295,8 +290,7 @@ class BlockingDriver:
 
     def _give_up(self) -> None:
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # it is gone already
-                self._socket.shutdown(socket.SHUT_RDWR)  # also for a child that has it too
+            cut(self._socket)  # also for a child that has it too
             self._socket.close()
             self._socket = self._sealed = None
             self._blocked = False

@@ -4,6 +4,22 @@ from typing import Any, Generic
 
 from mqks.client.stream import Answer, BaseStream
 from mqks.client.wanted import WantedMessages
+from mqks.client.wire import Message
+
+
+class BaseMessage(Message, Generic[Answer]):
+    __slots__ = ()
+
+    def ack(self, confirm: bool = False) -> Answer:
+        """True: sent, and with confirm safe. False: there is nothing to ack. It was acked or rejected before, it came
+        without manual ack, or its connection is gone, and the broker gives it again."""
+        answer: Answer = self.stream.settle(self, "ack", confirm)
+        return answer
+
+    def reject(self, confirm: bool = False) -> Answer:
+        """Back to the queue's tail with retry + 1; answers as ack does."""
+        answer: Answer = self.stream.settle(self, "reject", confirm)
+        return answer
 
 
 class BaseConsumer(Generic[Answer]):

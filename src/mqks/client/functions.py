@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Unpack
 
-from mqks.client import verbs
+from mqks.client import protocol, verbs
 from mqks.client.blocking import Client, Consumer
 from mqks.client.blocking_driver import BlockingDriver
 from mqks.client.blocking_stream import Answers
@@ -82,7 +82,7 @@ class _Running:
     @property
     def text(self) -> str:
         """What a new connection asks for."""
-        return self.wanted.request().removeprefix("consume --confirm ")
+        return self.wanted.request().removeprefix(protocol.CONSUME)
 
     def start(self) -> None:
         threading.Thread(target=self._run, name=f"consumer of {self.wanted.queue}", daemon=True).start()
@@ -380,7 +380,7 @@ class _Original:
     def evaluate(self, code: str, worker: int = 0, timeout: float | None = None) -> str:
         """Returns the result. Raises EvalError, or TimeoutError after so many seconds."""
         driver = self.client()._driver
-        put = partial(driver.session.ask, f"_eval --worker={worker} {code}")
+        put = partial(driver.session.ask, protocol.evaluate(code, f"--worker={worker}"))
         try:
             return self._confirmed(driver, put, FOREVER if timeout is None else timeout)[1]
         except Refused as refused:

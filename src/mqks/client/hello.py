@@ -9,11 +9,13 @@ or may not, NotABroker, or another OSError.
 
 import time
 
+from mqks.client import protocol
 from mqks.client.access import Access
 from mqks.client.address import Address
 from mqks.client.errors import AuthRefused, TlsFailed
 from mqks.client.wire import Ids
 
+FIRST_PING = "ping hello"  # with data: the original server does not answer a ping without
 LONGEST = 4096  # bytes of an answer: whoever says more is no broker
 
 CONNECT_SECONDS = 2.0  # for TCP: short, so that a broker that comes back is found soon
@@ -51,9 +53,9 @@ class Patience:
 class Hello:
     def __init__(self, access: Access) -> None:
         self._who = access.who
-        self._id = Ids()().encode()
-        request = b"auth %s" % access.token.encode() if access.token else b"ping hello"
-        self.line = b"%s %s\n" % (self._id, request)
+        self._id = Ids()()
+        request = protocol.auth(access.token) if access.token else FIRST_PING
+        self.line = protocol.encode(protocol.line(self._id, request))
         self._said = b""
 
     def heard(self, data: bytes) -> bytes | None:
@@ -62,20 +64,27 @@ class Hello:
         answer, newline, rest = self._said.partition(b"\n")
         if not newline and data and len(answer) < LONGEST:
             return None
-        match answer.split(b" ", 2):
-            case [id, b"ok", *_] if id == self._id and newline:
+        match self._reply(answer) if newline else None:
+            case [self._id, True, _]:
                 return rest
-            case [id, b"error", error_id] if id == self._id and newline:
-                raise AuthRefused(self._who, error_id.decode(errors="replace"))
-            case [b"-", b"error", error_id] if newline:
-                shown = error_id[:100].decode(errors="replace")
-                raise TurnedAway(f"the broker turns us away (no TLS? is it full?): error {shown}; its log says why")
+            case [self._id, False, error_id]:
+                raise AuthRefused(self._who, error_id)
+            case [protocol.NOBODY, False, error_id]:
+                why = f"error {error_id[:100]}; its log says why"
+                raise TurnedAway(f"the broker turns us away (no TLS? is it full?): {why}")
         if not answer:
             raise ConnectionResetError("it closed the connection instead of an answer")
         shown = answer[:100].decode(errors="replace").rstrip("\r")
         if answer.startswith(b"HTTP/"):
             raise NotABroker(f"it speaks HTTP and answers {shown!r}")
         raise NotABroker(f"it is no MQKS broker and answers {shown!r}")
+
+    @staticmethod
+    def _reply(line: bytes) -> tuple[str, bool, str] | None:
+        try:
+            return protocol.parse_reply(line.decode(errors="replace"))
+        except ValueError:
+            return None
 
 
 def explained(address: Address, error: OSError) -> OSError:

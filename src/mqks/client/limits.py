@@ -2,7 +2,7 @@
 
 from typing import Literal, TypedDict
 
-POLICIES = ("reject", "drop-oldest")
+from mqks.values import OVERFLOW_POLICIES
 
 
 class QueueLimits(TypedDict, total=False):
@@ -23,6 +23,6 @@ def flags(limits: QueueLimits) -> list[str]:
         value = limits.get(name, 0)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 10**15:
             raise ValueError(f"{name} is a whole number, 0 for no limit, not {value!r}")
-    if limits.get("overflow", "reject") not in POLICIES:
-        raise ValueError(f"overflow is one of {', '.join(POLICIES)}, not {limits['overflow']!r}")
+    if limits.get("overflow", "reject") not in OVERFLOW_POLICIES:
+        raise ValueError(f"overflow is one of {', '.join(OVERFLOW_POLICIES)}, not {limits['overflow']!r}")
     return [f"--{name.replace('_', '-')}={value}" for name, value in limits.items()]

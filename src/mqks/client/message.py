@@ -3,6 +3,8 @@
 import json
 from typing import Any, NamedTuple
 
+from mqks.client.protocol import decode, encode, not_in_data
+
 
 class Record(NamedTuple):
     """A message of the history, and where it stands in the journal."""
@@ -22,13 +24,12 @@ def to_text(data: object) -> str:
     if isinstance(data, str):
         text = str.__str__(data)  # an enum's value, not its name
     elif isinstance(data, bytes | bytearray | memoryview):
-        text = bytes(data).decode("utf-8", "surrogateescape")
+        text = decode(bytes(data))
     else:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False)
-    text.encode("utf-8", "surrogateescape")  # half of a pair is no text, and must not get as far as the socket
-    for character, name in (("\n", "a newline"), ("\t", "a TAB"), ("\0", "a NUL")):
-        if character in text:
-            raise ValueError(f"data may not hold {name}: give a dict, list or other object to have it sent as JSON")
+    encode(text)  # half of a pair is no text, and must not get as far as the socket
+    if wrong := not_in_data(text):
+        raise ValueError(f"data may not hold {wrong}: give a dict, list or other object to have it sent as JSON")
     if text.endswith("\r"):
         raise ValueError("data may not end in a carriage return, which the broker takes for a part of the line's end")
     return text

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 
 from mqks.client.access import Access
 from mqks.client.address import Address
-from mqks.client.errors import ConnectionLost
+from mqks.client.errors import AuthRefused, ConnectionLost, TlsFailed
 from mqks.client.hello import NotABroker, TurnedAway
 
 SHORTEST_TRY = 0.05  # seconds
@@ -100,6 +100,18 @@ HINTS: tuple[tuple[type[OSError], str], ...] = (  # the first that fits
     (TimeoutError, "; is mqksd running there, and is this its port (25000 by default)?"),
     (OSError, "; is mqksd running there?"),
 )
+
+
+class ReconnectLog:
+    """While a client tries to come back: what will not pass by itself is logged once, since somebody has to mend it."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def failed(self, error: Exception) -> None:
+        if isinstance(error, AuthRefused | TlsFailed | TurnedAway) and not self._said:
+            self._said = True
+            logging.getLogger("mqks.client").error("%s; trying on", error)
 
 
 def unreachable(address: Address, error: OSError) -> ConnectionLost:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, Protocol
 
+from mqks.client import protocol
 from mqks.client.blocking import Client
 from mqks.client.errors import ConnectionLost, Refused
 from mqks.client.message import to_text
@@ -218,7 +219,8 @@ class Outbox:
 
     def _length(self, row: Row) -> int:
         """Of its line, as the broker counts it."""
-        return len(f"{row.id} publish --confirm --once={self.scope} {row.event} {row.data}".encode())
+        request = protocol.publish(row.event, row.data, confirm=True, once=protocol.once_flag(self.scope))
+        return len(protocol.unended_line(protocol.encode(row.id), request))
 
     def _publish(self, connection: Connection, mq: Client, rows: Sequence[Row]) -> dict[str, Refused]:
         """Publish and delete; answers those that were refused. What was taken is deleted before anything else, since

@@ -20,8 +20,10 @@ import random
 from collections import deque
 from collections.abc import Callable
 
+from mqks.client import protocol
 from mqks.client.errors import ConnectionLost, MqksError, Refused
 from mqks.client.message import to_text
+from mqks.client.protocol import parse_reply
 from mqks.client.wanted import Wanted, WantedMessages
 from mqks.client.wire import Ids, Lines, Message, Reader
 from mqks.names import is_event, is_name
@@ -99,18 +101,18 @@ class Session:
             return sent
         event = str.__str__(event)  # an enum's value, not its name
         if not self.out.is_good(event, data):
-            if not is_event(_bytes(event)):
+            if not is_event(protocol.encode(event)):
                 raise ValueError(
                     f"{event!r} is no name for an event: no spaces, not -, --… or {{…, no ,retry=… at its end"
                 )
             self.out.know(event)
             data = to_text(data)
-        flags = ("--confirm " if done else "") + (f"{once} " if once else "")
-        return self._put(id, f"publish {flags}{event} {data}", done, not once)
+        request = protocol.publish(event, data, confirm=done is not None, once=once)  # type: ignore[arg-type]  # it is text by now
+        return self._put(id, request, done, not once)
 
     def send(self, event: str, id: str | None = None, done: Done | None = None, once: str = "") -> str:
         """The same for SEVX, with the event as JSON. It is answered in any case."""
-        id = self._put(id, f"send {once} {event}" if once else f"send {event}", done, not once)
+        id = self._put(id, protocol.send(event, once=once), done, not once)
         if done is None:
             self._sent_events[id] = self.out.unconfirmed
         return id
@@ -120,11 +122,11 @@ class Session:
             raise ConnectionLost("this client is closed")
         if id is None:
             id = self.new_id()
-        elif not is_name(_bytes(id)):
+        elif not is_name(protocol.encode(id)):
             raise ValueError(f"{id!r} is no id for a message: no spaces, and not -, --… or {{…")
         elif id in self._pending:
             raise ValueError(f"a message {id!r} waits for its confirm already")
-        line = f"{id} {request}\n"
+        line = protocol.line(id, request)
         if done is None:
             self.out.put_unconfirmed(line)
         else:
@@ -136,12 +138,12 @@ class Session:
         """Action and data with one answer. `again`: may be sent once more if the connection goes before the answer."""
         if "\n" in request:
             raise ValueError("a request is one line")
-        _bytes(request)
+        protocol.encode(request)
         if not again and not self.connected:
             done(ConnectionLost(f"there is no connection for {_shown(request)!r}"))
             return ""
         id = self.new_id()
-        line = f"{id} {request}\n"
+        line = protocol.line(id, request)
         self.out.put(line)
         self._pending[id] = Request(line, again, done, self.out.unconfirmed)
         return id
@@ -156,12 +158,12 @@ class Session:
         """Let what nobody waits for not wait to be sent."""
         with self.out:
             begun, waiting = self.out.begun if self.connected else 0, self.out.waiting
-            kept = [line for line in waiting[bool(begun) :] if line.partition(" ")[0] not in self._forgotten]
+            kept = [line for line in waiting[bool(begun) :] if protocol.id_of(line) not in self._forgotten]
             self.out.replace([*waiting[: bool(begun)], *kept], begun)  # what was begun is to be ended
         self._forgotten.clear()
 
     def want(self, wanted: Wanted) -> None:
-        _bytes(wanted.request())  # what cannot be asked for is an error of the caller, now and not at the next connect
+        protocol.encode(wanted.request())  # what is no text is an error of the caller, now and not at the next connect
         self._wanted[wanted] = None
         if self.connected:
             self._state(wanted)
@@ -223,7 +225,7 @@ class Session:
             self.out.replace(())
             for wanted in list(self._wanted):
                 self._state(wanted)
-            waits_in_out = {line.partition(" ")[0] for line in unsent}
+            waits_in_out = {protocol.id_of(line) for line in unsent}
             again = [request for id, request in self._pending.items() if id not in waits_in_out]
             self.out.replace([*self.out.waiting, *(request.line for request in again), *unsent])
         if repeated := sum(request.may_repeat for request in again):
@@ -270,9 +272,11 @@ class Session:
         failed = [id for id, request in self._pending.items() if not request.again]
         unanswered = [self._pending.pop(id) for id in failed]
         with self.out:
-            kept = [line for line in self.out.waiting if _is_publish(line) or line.partition(" ")[0] in self._pending]
+            kept = [
+                line for line in self.out.waiting if protocol.is_publish(line) or protocol.id_of(line) in self._pending
+            ]
             self.out.replace(kept)
-            gone = self.out.unconfirmed - sum(1 for line in kept if line.partition(" ")[0] not in self._pending)
+            gone = self.out.unconfirmed - sum(1 for line in kept if protocol.id_of(line) not in self._pending)
         self._sent_events = {id: after for id, after in self._sent_events.items() if after > gone}
         if at_risk := gone - self._arrived:
             self.note("connection lost; publishes without confirm that may be lost with it: %d", at_risk)
@@ -283,7 +287,7 @@ class Session:
     def end(self, error: MqksError, *, fault: bool = False) -> None:
         """The client closes: nobody shall wait any more. With a fault, those who take messages are told, too."""
         self.out.shut = True
-        if unsent := sum(1 for line in self.out.waiting if _is_publish(line)):
+        if unsent := sum(1 for line in self.out.waiting if protocol.is_publish(line)):
             self.note("publishes that were never sent, since the broker was away: %d", unsent)
         self.out.replace(())
         pending, self._pending = list(self._pending.values()), {}
@@ -297,7 +301,7 @@ class Session:
     def _say(self, request: str, id: str = "") -> str:
         """Nobody waits for an answer. Answers the request's id, by default a new one."""
         id = id or self.new_id()
-        self.out.put(f"{id} {request}\n")
+        self.out.put_request(id, request)
         return id
 
     def _state(self, wanted: Wanted) -> None:
@@ -344,20 +348,19 @@ class Session:
         wanted.deliver(batch, size)
         if wanted.can_pause and wanted.waiting > MOST_WAITING and wanted.id and not wanted.paused:
             wanted.paused = True
-            self._say(f"pause {wanted.id}")
+            self._say(protocol.pause(wanted.id))
 
     def _line(self, line: str) -> None:
         """A line that is no message for an MQKS consumer: an answer to a request, or of something wanted."""
-        id, _, rest = line.partition(" ")
-        word, _, data = rest.partition(" ")
+        id, ok, data = parse_reply(line)
         request = self._pending.pop(id, None)
         after = request.after if request else self._sent_events.pop(id, 0)
         if after > self._arrived:
             self._arrived = after
         if request:
-            request.done(data if word == "ok" else Refused(_shown(request.line, whole=id), data))
-        elif wanted := self._links.get(_bytes(id)):
-            if word != "ok":
+            request.done(data if ok else Refused(_shown(request.line, whole=id), data))
+        elif wanted := self._links.get(protocol.encode(id)):
+            if not ok:
                 if not wanted.leaving:
                     self._refuse(wanted, data)
             elif not data:
@@ -365,9 +368,7 @@ class Session:
                 wanted.ready()
             else:
                 self._heed(wanted, wanted.read(data))
-        elif word not in ("ok", "error"):
-            raise ValueError(f"not an answer: {line[:100]!r}")
-        elif word == "error":
+        elif not ok:
             self._refused += 1
             if self._refused == 1:  # of many only the number is told, with the next tick
                 self.note("the broker refused the request or message %s: error %s; its log says why", id, data)
@@ -390,14 +391,6 @@ class Session:
             self._attempts = 0
 
 
-def _is_publish(line: str) -> bool:
-    return line.split(" ", 2)[1] in ("publish", "send")
-
-
 def _shown(line: str, whole: str = "") -> str:
     """A request without what is long or changes; but this, with which it begins, is whole."""
     return line.rstrip("\n")[: max(100, len(whole))]
-
-
-def _bytes(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")

@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from mqks.client import limits as of_queue
+from mqks.client import protocol
 from mqks.client.errors import MqksError
 from mqks.client.limits import QueueLimits
 from mqks.client.message import to_text
-from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver, when_unused
+from mqks.client.wanted import WantedConsumer, WantedHistory, WantedReceiver
 from mqks.client.wire import Message
 from mqks.names import is_name
 
@@ -64,8 +65,8 @@ def once_flag(once: bool | str, has_id: bool, own_scope: str) -> str:
     """An id that the client makes is only ever repeated by this client, so a scope of its own keeps apart ids of two
     clients that are equal by chance; an id that was given means the same from everywhere."""
     if once is True:
-        return "--once" if has_id else f"--once={own_scope}"
-    return f"--once={name(once)}" if once else ""
+        return protocol.once_flag("" if has_id else own_scope)
+    return protocol.once_flag(name(once)) if once else ""
 
 
 def rebind(
@@ -84,27 +85,26 @@ def rebind(
         plain, lists = lists["--add"], {}
         if not plain and limits:
             raise ValueError("limits with no events at all keep those that there are: rebind twice")
-    flags = [word for flag, words in lists.items() if words for word in (flag, *words)]
-    return " ".join(["rebind --confirm", name(queue), *of_queue.flags(limits), *plain, *flags])
+    return protocol.rebind(name(queue), plain, lists, of_queue.flags(limits))
 
 
 def delete_queue(queue: str, unused: bool | float) -> str:
-    return f"delete_queue --confirm {name(queue)} {when_unused('--when-unused', unused)}".rstrip()
+    return protocol.delete_queue(name(queue), when_unused=unused)
 
 
 def ping(data: object) -> str:
-    return f"ping --confirm {to_text(data)}"
+    return protocol.ping(to_text(data))
 
 
 CLOSING = ping("closing")  # with data: the original server does not answer a ping without
 
 
 def evaluate(code: str) -> str:
-    return f"_eval {to_text(' '.join(code.split()))}"
+    return protocol.evaluate(to_text(" ".join(code.split())))
 
 
 def hold(hold_name: str, position: int | str, seconds: float) -> str:
-    return f"hold --confirm {name(hold_name)} {position} --for={seconds:.3f}"
+    return protocol.hold(name(hold_name), position, seconds)
 
 
 def place(given: Place) -> str:
@@ -113,7 +113,7 @@ def place(given: Place) -> str:
 
 
 def name(word: str) -> str:
-    if not is_name(word.encode("utf-8", "surrogateescape")):
+    if not is_name(protocol.encode(word)):
         raise ValueError(f"{word!r} is no name: no spaces, and not -, --… or {{…")
     return word
 

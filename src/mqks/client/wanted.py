@@ -5,21 +5,20 @@ here does I/O; the session decides when something is said.
 """
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 from mqks.client import limits as of_queue
+from mqks.client import protocol
 from mqks.client.errors import MqksError
 from mqks.client.limits import QueueLimits
 from mqks.client.message import Record
+from mqks.client.protocol import parse_history, settle
 from mqks.client.wire import Message
 
 Deliver = Callable[[list[Any], int], None]  # what came in one piece from the socket, and how many bytes that was
 Ended = Callable[[MqksError | None], None]  # why nothing more will come; None: it was asked to end
-
-RETRIED = re.compile(r'\{"retry": ([0-9]{1,9})[,}]')  # as the broker puts it before what was sent
 
 PREFETCH = 100  # with manual ack, unless told otherwise: so that a slow worker leaves messages to the others
 PAGE = 1000  # records of a history asked for at a time
@@ -54,7 +53,7 @@ class Wanted(ABC):
 
     def go_on(self) -> str:
         """Action and data that end a pause."""
-        return f"resume {self.id}"
+        return protocol.resume(self.id)
 
     def lost(self) -> None:
         """The connection is gone."""
@@ -75,20 +74,34 @@ class Wanted(ABC):
     finished = False  # the last answer was the last one
 
 
+class MessageOptions(TypedDict, total=False):
+    """The keywords that consumers and receivers share."""
+
+    manual_ack: bool
+    prefetch: int | None
+    limits: QueueLimits | None
+    message: type[Message]
+    deliver: Required[Deliver]
+    ended: Required[Ended]
+
+
 class WantedMessages(Wanted):
     """What takes messages from a queue, and settles them."""
 
     def __init__(
         self,
         queue: str,
-        manual_ack: bool,
-        prefetch: int | None,
-        limits: QueueLimits | None,
+        *,
+        manual_ack: bool = False,
+        prefetch: int | None = None,
+        limits: QueueLimits | None = None,
+        message: type[Message] = Message,
         deliver: Deliver,
         ended: Ended,
     ) -> None:
         super().__init__(deliver, ended)
         self.queue = queue
+        self.message = message
         self.limits = of_queue.flags(limits or {})
         self.manual_ack = manual_ack
         self.prefetch = (PREFETCH if manual_ack else 0) if prefetch is None else prefetch
@@ -111,57 +124,42 @@ class WantedConsumer(WantedMessages):
         events: Iterable[str] = (),
         *,
         add_events: Iterable[str] = (),
-        manual_ack: bool = False,
-        prefetch: int | None = None,
         delete_queue_when_unused: bool | float = False,
-        limits: QueueLimits | None = None,
-        message: type[Message] = Message,
-        deliver: Deliver,
-        ended: Ended,
+        **options: Unpack[MessageOptions],
     ) -> None:
-        super().__init__(queue, manual_ack, prefetch, limits, deliver, ended)
-        if prefetch and not manual_ack:
+        super().__init__(queue, **options)
+        if options.get("prefetch") and not self.manual_ack:
             raise ValueError("prefetch is a limit of unacked messages: it goes with manual_ack=True")
         self.events = tuple(events)
         self.add_events = tuple(add_events)
-        self.unused = when_unused("--delete-queue-when-unused", delete_queue_when_unused)
-        self.kind = message
+        self._deletion = protocol.deletion_flags(delete_queue_when_unused)
+        self.kind = self.message
 
     def request(self) -> str:
-        words = ["consume --confirm", self.queue, *self.events]
-        if self.add_events:
-            words += ["--add", *self.add_events]
-        words += filter(None, [self.unused, "--manual-ack" * self.manual_ack])
-        if self.prefetch:
-            words.append(f"--prefetch={self.prefetch}")
-        return " ".join(words + self.limits)
+        flags = [*self._deletion, *protocol.delivery_flags(self.manual_ack, self.prefetch), *self.limits]
+        return protocol.consume(self.queue, self.events, self.add_events, flags)
 
     def read(self, answer: str) -> None:
         """Messages are read in the compiled part: this is an --update."""
-        flag, *words = answer.split(" ")
-        if flag != "--update":
-            raise ValueError(f"not an answer to a consumer: {answer[:100]!r}")
-        self._learn(words)
+        self._learn(*protocol.parse_update(answer))
 
     def settle(self, action: str, message_id: str | None, confirm: bool) -> str:
-        return f"{action}{' --confirm' * confirm} {self.id} {message_id or '--all'}"
+        return settle(action, self.id, message_id, confirm=confirm)
 
     def leave(self) -> str:
-        return f"delete_consumer --confirm {self.id}"
+        return protocol.delete_consumer(self.id)
 
     def delete_queue(self) -> str:
-        return f"delete_queue --confirm {self.queue}"
+        return protocol.delete_queue(self.queue)
 
-    def _learn(self, words: list[str]) -> None:
+    def _learn(self, events: list[str], flags: list[str]) -> None:
         """A queue without events was emptied or deleted, and with it the consumer: both say the same, so it is asked
         for once more. What else is told stays true for the next connection; older brokers say nothing else of a
         deleted queue, and nothing of limits."""
-        events = [word for word in words[1:] if not word.startswith("--")]
-        flags = [word for word in words[1:] if word.startswith("--")]
         self.restate = not events
         self.events, self.add_events = events, ()
         if events or flags:
-            self.unused = "".join(word for word in flags if word.startswith("--delete-queue-when-unused"))
+            self._deletion = [word for word in flags if protocol.is_deletion_flag(word)]
         self.limits = [word for word in flags if of_queue.is_flag(word)] or self.limits
 
 
@@ -173,19 +171,13 @@ class WantedReceiver(WantedMessages):
         queue: str,
         pattern: Mapping[str, Any],
         *,
-        manual_ack: bool = False,
-        prefetch: int | None = None,
         delete_queue_when_unused: bool | float = True,
-        limits: QueueLimits | None = None,
-        message: type[Message] = Message,
-        deliver: Deliver,
-        ended: Ended,
+        **options: Unpack[MessageOptions],
     ) -> None:
-        super().__init__(queue, manual_ack, prefetch, limits, deliver, ended)
+        super().__init__(queue, **options)
         self.pattern = json.loads(json.dumps(pattern, allow_nan=False))  # a copy, which nobody changes
         seconds = delete_queue_when_unused
         self.unused = seconds if isinstance(seconds, bool) else float(seconds)
-        self.message = message
 
     def request(self) -> str:
         asked: dict[str, Any] = {"pattern": self.pattern, "queue": self.queue}
@@ -193,30 +185,27 @@ class WantedReceiver(WantedMessages):
             asked["delete_queue_when_unused"] = self.unused
         if self.manual_ack:
             asked["manual_ack"] = True
-        prefetch = [f"--prefetch={self.prefetch}"] if self.prefetch else []
-        return " ".join(["recv", *prefetch, *self.limits, json.dumps(asked)])
+        return protocol.recv(asked, [*protocol.delivery_flags(False, self.prefetch), *self.limits])
 
     def read(self, answer: str) -> Message | None:
-        if answer[:1] == "{":
-            pattern = _updated(answer)
+        if protocol.is_pattern_update(answer):
+            pattern = protocol.parse_pattern_update(answer)
             if pattern is None:
                 self.finished = True  # the queue was deleted, and asking again would bring it back
             else:
                 self.pattern = pattern
             return None
-        id, _, data = answer.partition(" ")
-        retried = RETRIED.match(data)
-        return self.message(id, "", data, int(retried[1]) if retried else 0, self.id)
+        id, data, retry = protocol.parse_event(answer)
+        return self.message(id, "", data, retry, self.id)
 
     def settle(self, action: str, message_id: str | None, confirm: bool) -> str:  # noqa: ARG002 - always confirmed
-        which: dict[str, Any] = {"event_id": message_id} if message_id else {"all": True}
-        return f"{action} {json.dumps({'receiver_id': self.id, **which})}"
+        return protocol.settle_event(action, self.id, message_id)
 
     def leave(self) -> str:
-        return f"delete_receiver {json.dumps({'receiver_id': self.id})}"
+        return protocol.delete_receiver(self.id)
 
     def delete_queue(self) -> str:
-        return f"delete_queue {json.dumps({'queue': self.queue})}"
+        return protocol.delete_receivers_queue(self.queue)
 
 
 class WantedHistory(Wanted):
@@ -245,21 +234,22 @@ class WantedHistory(Wanted):
         self._to = to
         self._asked_again = False
         self._follow = follow
-        self._flags = [f"--to={to}"] * (to is not None) + ["--follow"] * follow
-        self._flags += [f"--events={','.join(events)}"] * bool(events)
+        self._events = tuple(events)
 
     def request(self) -> str:
-        if self._start == "latest":
-            return "history latest --to=latest"  # only its place, though more may come meanwhile
+        if self._start == protocol.LATEST:  # only its place, though more may come meanwhile
+            return protocol.history(protocol.LATEST, to=protocol.LATEST)
         self._page = PAGE if self._left is None else min(PAGE, self._left)
         extra = str(self._seen) == self._start  # the record that is asked for again, to find the place after it
-        return " ".join(["history", self._start, f"--limit={self._page + extra}", *self._flags])
+        limit = self._page + extra
+        return protocol.history(self._start, to=self._to, events=self._events, limit=limit, follow=self._follow)
 
     def read(self, answer: str) -> Record | None:
-        if answer[:6] == "--end ":
-            self._end(answer[6:])
+        found = parse_history(answer)
+        if isinstance(found, str):
+            self._end(found)
             return None
-        place, id, properties, data = answer.split(" ", 3)
+        place, id, event, data = found
         position = int(place)
         if position == self._seen:
             return None
@@ -269,10 +259,10 @@ class WantedHistory(Wanted):
         self._page -= 1
         if self._left is not None:
             self._left -= 1
-        return Record(position, id, properties[6:], data)
+        return Record(position, id, event, data)
 
     def leave(self) -> str:
-        return f"delete_consumer --confirm {self.id}"
+        return protocol.delete_consumer(self.id)
 
     def go_on(self) -> str:
         return self.request()
@@ -281,7 +271,7 @@ class WantedHistory(Wanted):
         """Of a page, of all, or of a broker that stops: with follow it is asked again, which one that stops no longer
         answers, and which is answered so once more if it is the end."""
         where, self._start = self._start, place
-        if where == "latest":
+        if where == protocol.LATEST:
             self.restate = True
         elif self._left == 0 or (self._page and not self._follow):
             self.finished = True
@@ -297,23 +287,5 @@ class WantedHistory(Wanted):
         self._asked_again = False
 
 
-def _updated(answer: str) -> dict[str, Any] | None:
-    """The pattern that a queue has now."""
-    try:
-        pattern = json.loads(answer)["update"]["pattern"]
-    except (LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"not an answer to a receiver: {answer[:100]!r}") from error
-    if pattern is not None and not isinstance(pattern, dict):
-        raise ValueError(f"not a pattern: {answer[:100]!r}")
-    return pattern
-
-
 def _nothing() -> None:
     pass
-
-
-def when_unused(flag: str, value: bool | float) -> str:
-    """As a flag: True is at once, a number so many seconds later, to the millisecond, False not at all."""
-    if value is False:
-        return ""
-    return flag if value is True else f"{flag}={round(float(value), 3)}"

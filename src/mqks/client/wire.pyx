@@ -1,7 +1,7 @@
-"""What a client does for each message, compiled: making ids and lines to publish, and reading deliveries.
+"""The compiled half of the codec: what is done for each message. It makes ids and lines to publish, reads deliveries, and
+cuts replies and records of histories.
 
-It knows the form of a publish and of a delivery, and nothing of connections. All other lines go to the session, in
-Python. Text is UTF-8 with surrogateescape, so data that is no text comes and goes unharmed.
+It knows nothing of connections. All lines but deliveries go to the session, in Python. Text is UTF-8 with surrogateescape, so data that is no text comes and goes unharmed.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -20,6 +20,9 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     bint PyUnicode_CheckExact(object thing)
+    Py_UCS4 PyUnicode_READ_CHAR(object text, Py_ssize_t index)
+    Py_ssize_t PyUnicode_FindChar(object text, Py_UCS4 character, Py_ssize_t start, Py_ssize_t end, int direction) except -2
+    str PyUnicode_Substring(object text, Py_ssize_t start, Py_ssize_t end)
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT, MSG_NOSIGNAL
@@ -203,6 +206,21 @@ cdef class Lines:
         data = line.encode("utf-8", "surrogateescape")
         memcpy(self.place_for(len(data)), PyBytes_AS_STRING(data), len(data))
 
+    def put_request(self, str id, str request):
+        """Put the line of a request, of which the caller has no need."""
+        cdef Py_ssize_t id_size, size
+        cdef char* at
+        if not PyUnicode_IS_ASCII(id) or not PyUnicode_IS_ASCII(request):
+            self.put(f"{id} {request}\n")
+            return
+        id_size, size = PyUnicode_GET_LENGTH(id), PyUnicode_GET_LENGTH(request)
+        at = self.place_for(id_size + size + 2)
+        memcpy(at, PyUnicode_1BYTE_DATA(id), id_size)
+        at[id_size] = b" "
+        at += id_size + 1
+        memcpy(at, PyUnicode_1BYTE_DATA(request), size)
+        at[size] = b"\n"
+
     def put_unconfirmed(self, str line):
         self.put(line)
         self.unconfirmed += 1
@@ -322,6 +340,39 @@ cdef class Message:
     def __repr__(self):
         retry = f", retry={self.retry}" if self.retry else ""
         return f"<message {self.id} event={self.event}{retry} {self.data[:80]!r}>"
+
+
+def parse_reply(str line):
+    """Its id, whether it is ok and no error, and its data: with an error the error_id. ValueError: it is no reply."""
+    cdef Py_ssize_t size = PyUnicode_GET_LENGTH(line)
+    cdef Py_ssize_t word = PyUnicode_FindChar(line, u" ", 0, size, 1) + 1
+    cdef Py_ssize_t end = PyUnicode_FindChar(line, u" ", word, size, 1)
+    cdef bint ok
+    if end < 0:
+        end = size
+    ok = (end - word == 2 and PyUnicode_READ_CHAR(line, word) == u"o" and PyUnicode_READ_CHAR(line, word + 1) == u"k")
+    if word == 0 or not (ok or PyUnicode_Substring(line, word, end) == "error"):
+        raise ValueError(f"not an answer: {line[:100]!r}")
+    return PyUnicode_Substring(line, 0, word - 1), ok, PyUnicode_Substring(line, end + 1, size) if end < size else ""
+
+
+def parse_history(str answer):
+    """A record: position, id, event and data. Or the place where the history, or a page of it, ends."""
+    cdef Py_ssize_t size = PyUnicode_GET_LENGTH(answer)
+    cdef Py_ssize_t first, second, third
+    if answer.startswith("--end "):
+        return PyUnicode_Substring(answer, 6, size)
+    first = PyUnicode_FindChar(answer, u" ", 0, size, 1)
+    second = PyUnicode_FindChar(answer, u" ", first + 1, size, 1) if first >= 0 else -1
+    third = PyUnicode_FindChar(answer, u" ", second + 1, size, 1) if second >= 0 else -1
+    if third < 0:
+        raise ValueError(f"not a record of a history: {answer[:100]!r}")
+    return (
+        PyUnicode_Substring(answer, 0, first),
+        PyUnicode_Substring(answer, first + 1, second),
+        PyUnicode_Substring(answer, min(second + 7, third), third),     # after `event=`
+        PyUnicode_Substring(answer, third + 1, size),
+    )
 
 
 cdef inline str text_of(const char* start, const char* end):

@@ -47,9 +47,9 @@ def overlaps(ranges: list[Range], start: int, end: int) -> bool:
     return any(low < end and start < high for low, high in ranges)
 
 
-def read_empty(folder: Path) -> list[Range]:
-    """For who reads the journal from outside."""
+def read_ranges(folder: Path, name: str) -> list[Range]:
+    """The ranges of one of the files, for readers from outside."""
     try:
-        return parse((folder / EMPTY).read_bytes())
+        return parse((folder / name).read_bytes())
     except FileNotFoundError:
         return []

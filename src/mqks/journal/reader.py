@@ -17,7 +17,7 @@ from mqks.journal.errors import BeyondEnd, Damaged, PositionGone
 from mqks.journal.files import SegmentFile, starts
 from mqks.journal.format import HEADER_SIZE, PIECE, Header, Stop, dtid_floor, time_of
 from mqks.journal.messages import Message, parse_message
-from mqks.journal.ranges import covers, read_empty
+from mqks.journal.ranges import EMPTY, covers, read_ranges
 from mqks.names import Events
 
 Place = int | str | datetime  # a position, "earliest", "latest", or a time
@@ -184,7 +184,7 @@ class Reader:
         for file, _ in self._opened(found, index):
             if file.start > position:
                 header = _first_header(file)
-                empty = read_empty(self._folder)
+                empty = read_ranges(self._folder, EMPTY)
                 if header is not None and header.previous and not covers(empty, position, file.start):
                     raise PositionGone(f"position {position} is gone: the journal goes on at {file.start}")
                 return

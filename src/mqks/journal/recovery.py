@@ -50,7 +50,7 @@ def recover(
     done = 0
     end = max(map(segments.end_of, segments.starts), default=0)
     if end < position:
-        if not salvage:
+        if not salvage and not segments.is_lost(end, position):
             raise _missing(end, position)
         end = _cut_torn_end(segments)
         segments.give_up(end, position)

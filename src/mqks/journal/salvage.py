@@ -19,7 +19,7 @@ from mqks.journal.files import ASIDE, SEGMENTS, SegmentFile, starts
 from mqks.journal.format import FSYNC_MODES, PIECE, segment_line, segment_name
 from mqks.journal.progress import journal_synced
 from mqks.journal.ranges import LOST, Range, show
-from mqks.journal.verify import Lost, damage, scan
+from mqks.journal.verify import Lost, damage, missing_end, scan
 
 LOCK = "lock"
 _UNFINISHED = ".salvage"
@@ -40,7 +40,7 @@ class Salvaged:
     """What became of a damaged segment; ranges are positions."""
 
     segment: str
-    aside: Path
+    aside: Path | None  # None: it is only too short, and stays as it is
     kept: list[tuple[int, int]]
     lost: list[tuple[int, int, str]]
 
@@ -70,6 +70,8 @@ def salvage(folder: Path | str) -> list[Salvaged]:
             scanned.append(one)
             synced = max(synced, told)
         done = []
+        end = max((one.start + one.size for one in scanned), default=0)
+        missing = missing_end(folder, end, journal_synced(folder)) if scanned else None
         for one, following in zip(scanned, [*scanned[1:], None], strict=True):
             damaged = damage(one.lost, one.start, following is not None, synced)
             if following is not None and (not one.size or (damaged and damaged[-1].end == one.size)):
@@ -77,6 +79,10 @@ def salvage(folder: Path | str) -> list[Salvaged]:
                 _give_up(folder, [(one.start + one.size, following.start)])
             if damaged:
                 done.append(_salvage(folder, one, damaged, following.start if following else END))
+        if missing:
+            _give_up(folder, [missing])
+            name = segment_name(scanned[-1].start)
+            done.append(Salvaged(name, None, [], [(*missing, "it was on disk, and is missing after the end")]))
         return done
 
 

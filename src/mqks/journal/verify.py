@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from mqks.journal.errors import UnknownVersion
 from mqks.journal.files import SegmentFile, names, starts
-from mqks.journal.format import FSYNC_MODES, HEADER_SIZE, Header, Stop, position_of, segment_line
+from mqks.journal.format import FSYNC_MODES, HEADER_SIZE, Header, Stop, position_of, segment_line, segment_name
 from mqks.journal.progress import journal_synced
+from mqks.journal.ranges import LOST, Range, covers, read_ranges
 
 FIRST_LINE_SIZES = [len(segment_line(b"0" * 24, mode)) for mode in FSYNC_MODES]
 NO_SEGMENT_LINE = "its first line is not that of a segment"
@@ -89,6 +90,11 @@ def damage(lost: list[Lost], start: int, sealed: bool, synced: int) -> list[Lost
     return [one for one in lost if sealed or start + one.offset < synced]
 
 
+def missing_end(folder: Path, end: int, synced: int) -> Range | None:
+    """What was on disk beyond the end of the last segment, as progress knows, unless a salvage gave it up."""
+    return None if covers(read_ranges(folder, LOST), end, synced) else (end, synced)
+
+
 def verify(folder: Path | str, progress: Callable[[int, int], None] | None = None) -> Report:
     """`progress` is told the bytes done, and those in all."""
     return _Verifier(Path(folder), progress or _tell_nobody).run()
@@ -105,10 +111,12 @@ class _Verifier:
         self._progress = progress
         self._total = 0
         # What the batch to come must fit to; no checksum where it may name any.
+        self._start = 0
         self._end: int | None = None
         self._crc: int | None = None
         self._dtid = b""
-        self._synced = journal_synced(folder)  # of the last batches only progress may know that they were on disk
+        self._known = journal_synced(folder)  # of the last batches only progress may know that they were on disk
+        self._synced = self._known
 
     def run(self) -> Report:
         found = starts(self._folder)
@@ -122,7 +130,14 @@ class _Verifier:
                     self._verify(file, sealed=start != found[-1])
             except FileNotFoundError:
                 continue  # removed by retention meanwhile
+        self._check_end()
         return self.report
+
+    def _check_end(self) -> None:
+        if self._end is None or (missing := missing_end(self._folder, self._end, self._known)) is None:
+            return
+        text = f"{missing[1] - missing[0]} bytes that were on disk are missing after its end"
+        self.report.problems.append(Problem(segment_name(self._start), self._end - self._start, text))
 
     def _sizes(self, found: list[int]) -> Iterator[int]:
         for start in found:
@@ -149,7 +164,7 @@ class _Verifier:
         except UnknownVersion as error:
             self.report.problems.append(Problem(file.name, 0, str(error)))
             self._crc = None
-        self._end = file.start + size
+        self._start, self._end = file.start, file.start + size
         damaged = damage(lost, file.start, sealed, self._synced)
         for one in lost:
             problem = Problem(file.name, one.offset, f"{one.reason} ({one.end - one.offset} bytes)")

@@ -11,6 +11,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from mqks.formatting import counted
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
@@ -39,7 +41,7 @@ def table(frame: DataFrame, *, limit: int, width: int | None = None) -> Iterator
     if len(rows) > limit:
         yield f"the first {limit:,} rows: there are more"
     else:
-        yield "1 row" if len(rows) == 1 else f"{len(rows):,} rows"
+        yield counted(len(rows), "row")
 
 
 def csv(frame: DataFrame) -> Iterator[str]:

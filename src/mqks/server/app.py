@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mqks import __version__
 from mqks.broker import Broker
-from mqks.broker.entrance import Entrance
+from mqks.broker.auth.authentication import Authentication
 from mqks.broker.limits import Limits
 from mqks.journal.disk import RealDisk
 from mqks.journal.errors import JournalError
@@ -80,9 +80,9 @@ def run(config: Config, started: Started, systemd: Systemd | None = None) -> Non
                 disk = RealDisk(config.data)
             broker = _broker(config, disk)
             if config.auth_file:
-                authority = Authority(config.auth_file, broker.entrance.failed)
-                broker.entrance.ask = authority.ask
-                reloaders.append(partial(_reload_tokens, authority, broker.entrance))
+                authority = Authority(config.auth_file, broker.authentication.failed)
+                broker.authentication.require_tokens(authority.ask)
+                reloaders.append(partial(_reload_tokens, authority, broker.authentication))
             broker.recover(grace=config.restart_grace, salvage=config.salvage, going_on=systemd.recovering)
         server = TcpServer(broker, disk.fileno() if disk else -1, tls)
         with asyncio.Runner(loop_factory=server.new_loop) as runner:
@@ -156,7 +156,7 @@ async def _run(
 ) -> None:
     web = _web(config, broker, server, tls, authority) if config.http else None
     stopping = asyncio.Event()
-    addresses = broker.addresses = server.listen(config.host, config.port, stopping.set, systemd.sockets("mqks"))
+    addresses = server.listen(config.host, config.port, stopping.set, systemd.sockets("mqks"))
     dashboards = await web.start(_http_sockets(config, systemd), addresses[0], config.http_name) if web else []
     started(server, stopping.set, partial(_reload, reloaders, systemd))
     kept = "memory" if config.memory else f"{config.data}, fsync {config.fsync}"
@@ -204,9 +204,9 @@ def _http_sockets(config: Config, systemd: Systemd) -> list[socket.socket]:
 
 def _status(broker: Broker, listening: str) -> str:
     """For `systemctl status`: some words."""
-    if broker.journal and (wrong := broker.journal.broken or broker.journal.full):
+    if broker.persistence.journal and (wrong := broker.persistence.journal.broken or broker.persistence.journal.full):
         return wrong
-    return f"listening on {listening}; queues: {len(broker.queues)}, connections: {broker.connections}"
+    return f"listening on {listening}; queues: {len(broker.queues.by_name)}, connections: {broker.connections.count}"
 
 
 def _heed_signals(early: list[int], _: TcpServer, stop: Callable[[], None], reload: Reload) -> None:
@@ -228,10 +228,10 @@ def _reload(reloaders: list[Reload], systemd: Systemd) -> None:
             each()
 
 
-def _reload_tokens(authority: Authority, entrance: Entrance) -> None:
+def _reload_tokens(authority: Authority, authentication: Authentication) -> None:
     """Whose token is gone or means something else now learns of it at once."""
     if authority.reload():
-        entrance.reconsider(authority.current)
+        authentication.reconsider(authority.current)
 
 
 def connections_within(files: int, wanted: int) -> int:
@@ -261,7 +261,7 @@ def _raise_open_files(connections: int) -> int:
 
 
 def _say_what_is_lost(broker: Broker) -> None:
-    left = {queue.name: queue.ready_count + queue.unsettled for queue in broker.queues.values()}
+    left = {queue.name: queue.ready_count + queue.unsettled for queue in broker.queues.by_name.values()}
     if total := sum(left.values()):
         queues = sum(1 for count in left.values() if count)
         said = "gone, since they were in memory only: messages: {messages}, in queues: {queues}"

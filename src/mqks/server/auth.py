@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from mqks.broker.access import Rights
-from mqks.broker.client import origin
-from mqks.broker.entrance import Decided, Drop
+from mqks.broker.auth.access import Rights
+from mqks.broker.auth.authentication import Decided, Drop
+from mqks.broker.connections.client import origin
 from mqks.broker.errors import BadRequest, Fault
 from mqks.logs import Entry
 from mqks.server import tokens

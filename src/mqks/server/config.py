@@ -9,12 +9,25 @@ import argparse
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from mqks import __version__
+from mqks.values import (
+    OVERFLOW_POLICIES,
+    PATH,
+    SWITCH,
+    ValueType,
+    duration,
+    listed,
+    matching,
+    number,
+    show_size,
+    size,
+    word,
+)
 
 
 class ConfigError(Exception):
@@ -24,82 +37,9 @@ class ConfigError(Exception):
 # ---- How values are written
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How a value is read from text and shown again; a ValueError of `parse` says what would be right."""
-
-    metavar: str
-    parse: Callable[[str], object]
-    show: Callable[[Any], str] = str
-    toml: type = str  # what a TOML file may hold, besides text
-
-
-UNITS = {"T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10, "": 1}
-SIZE = re.compile(r"([0-9]{1,18})(?:([KMGT])(?:iB)?)?", re.IGNORECASE | re.ASCII)
-TRUTH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
-
-
-def number(metavar: str, at_least: int, at_most: int) -> Kind:
-    def parse(text: str) -> int:
-        if re.fullmatch(r"[0-9]{1,18}", text) and at_least <= int(text) <= at_most:
-            return int(text)
-        raise ValueError(f"give a number from {at_least} to {at_most}")
-
-    return Kind(metavar, parse, toml=int)
-
-
-def show_size(size: int) -> str:
-    if not size:
-        return "0"
-    return next(f"{size // unit}{letter}" for letter, unit in UNITS.items() if size % unit == 0)
-
-
-def size(at_least: int, at_most: int) -> Kind:
-    example = max(at_least, 64 << 10)
-
-    def parse(text: str) -> int:
-        if match := SIZE.fullmatch(text):
-            value = int(match[1]) * UNITS[(match[2] or "").upper()]
-            if at_least <= value <= at_most:
-                return value
-        span = f"from {show_size(at_least)} to {show_size(at_most)}"
-        raise ValueError(f"give a size {span}, such as {example} or {show_size(example)}")
-
-    return Kind("SIZE", parse, show_size, toml=int)
-
-
-def word(metavar: str, *words: str) -> Kind:
-    def parse(text: str) -> str:
-        if text.lower() in words:
-            return text.lower()
-        raise ValueError(f"give one of {', '.join(words)}")
-
-    return Kind(metavar, parse)
-
-
-def parse_switch(text: str) -> bool:
-    if text.lower() in TRUTH:
-        return TRUTH[text.lower()]
-    raise ValueError("give true or false")
-
-
-def parse_path(text: str) -> Path:
-    if text and "\0" not in text:
-        return Path(text)
-    raise ValueError("give a path")
-
-
-def parse_host(text: str) -> str:
-    if re.fullmatch(r"[^\s\0]+", text):
-        return text
-    raise ValueError("give a host name or an address, such as 127.0.0.1")
-
-
-def parse_names(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(",")) if text else ()
-    if all(re.fullmatch(r"[A-Za-z0-9_.-]+", name) for name in names):
-        return names
-    raise ValueError("give host names with commas between them, such as broker,broker.example.org")
+def _host_names(text: str) -> tuple[str, ...]:
+    names: tuple[str, ...] = HOST_NAMES.parse(text) if text else ()
+    return names
 
 
 def parse_fsync(text: str) -> str:
@@ -111,36 +51,23 @@ def parse_fsync(text: str) -> str:
     raise ValueError("give always, never, interval, or interval=500 for 500 milliseconds")
 
 
-SPANS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([dhms]?)", re.IGNORECASE | re.ASCII)
-
-
-def parse_span(text: str) -> float:
-    if match := SPAN.fullmatch(text):
-        return float(match[1]) * SPANS[match[2].lower() or "s"]
-    raise ValueError("give a time in seconds, or with a letter, such as 90, 15m, 12h or 7d")
-
-
-def show_span(span: float) -> str:
-    return next(
-        f"{span / unit:g}{letter}" for letter, unit in SPANS.items() if (span % unit == 0 and span >= unit) or unit == 1
-    )
-
-
+HOST_NAMES = listed(
+    "NAME[,NAME]",
+    re.compile(r"[A-Za-z0-9_.-]+").fullmatch,
+    "give host names with commas between them, such as broker,broker.example.org",
+)
 PORT = number("PORT", 0, 65535)
 COUNT = number("N", 1, 1_000_000)
 COUNT_OR_NONE = number("N", 0, 1_000_000_000_000)
 ID_COUNT = number("N", 0, 100_000_000)
-HOST = Kind("HOST", parse_host)
-NAMES = Kind("NAME[,NAME]", parse_names, ",".join)
-PATH = Kind("PATH", parse_path)
+HOST = matching("HOST", r"[^\s\0]+", "give a host name or an address, such as 127.0.0.1")
+NAMES = replace(HOST_NAMES, parse=_host_names)
 LEVEL = word("LEVEL", "debug", "info", "warning", "error")
 LOG_FORMAT = word("FORMAT", "text", "json")
-OVERFLOW = word("WHAT", "reject", "drop-oldest")
-SWITCH = Kind("", parse_switch, lambda value: str(value).lower(), toml=bool)
+OVERFLOW = word("WHAT", *OVERFLOW_POLICIES)
 LINE_SIZE = size(64, 1 << 30)
-FSYNC = Kind("MODE", parse_fsync)
-SPAN_OF_TIME = Kind("TIME", parse_span, show_span, toml=int)
+FSYNC = ValueType("MODE", parse_fsync)
+DURATION = duration("TIME")
 SEGMENT_SIZE = size(64 << 10, 1 << 40)
 RETAINED_SIZE = size(0, 1 << 60)
 MEMORY_SIZE = size(4 << 20, 1 << 50)  # with less, what the broker keeps at rest would fill it
@@ -149,7 +76,7 @@ MEMORY_SIZE = size(4 << 20, 1 << 50)  # with less, what the broker keeps at rest
 # ---- The options
 
 
-def about(kind: Kind, help: str) -> dict[str, Any]:
+def about(kind: ValueType, help: str) -> dict[str, Any]:
     return {"kind": kind, "help": help}
 
 
@@ -207,7 +134,7 @@ class Config:
     )
     auth_timeout: float = field(
         default=10.0,
-        metadata=about(SPAN_OF_TIME, "time for a new connection to begin TLS and to say its token"),
+        metadata=about(DURATION, "time for a new connection to begin TLS and to say its token"),
     )
     data: Path = field(
         default=Path("mqks-data"),
@@ -231,11 +158,11 @@ class Config:
     )
     retain_age: float = field(
         default=7 * 86400.0,
-        metadata=about(SPAN_OF_TIME, "age beyond which old messages go; those in a queue always stay"),
+        metadata=about(DURATION, "age beyond which old messages go; those in a queue always stay"),
     )
     restart_grace: float = field(
         default=60.0,
-        metadata=about(SPAN_OF_TIME, "time after a start for consumers to come back before unused queues go"),
+        metadata=about(DURATION, "time after a start for consumers to come back before unused queues go"),
     )
     salvage: bool = field(
         default=False,
@@ -243,9 +170,7 @@ class Config:
     )
     dedup_window: float = field(
         default=3600.0,
-        metadata=about(
-            SPAN_OF_TIME, "how long the id of a publish --once is remembered, so that a second one is dropped"
-        ),
+        metadata=about(DURATION, "how long the id of a publish --once is remembered, so that a second one is dropped"),
     )
     dedup_count: int = field(
         default=1_000_000,
@@ -270,7 +195,7 @@ class Config:
     line_timeout: float = field(
         default=60.0,
         metadata=about(
-            SPAN_OF_TIME, "time for a line that was begun to end; beyond it the client is cut off; 0 for no limit"
+            DURATION, "time for a line that was begun to end; beyond it the client is cut off; 0 for no limit"
         ),
     )
     max_queues: int = field(
@@ -344,7 +269,7 @@ class Option:
 
     name: str
     default: object
-    kind: Kind
+    kind: ValueType
     help: str
 
     @property

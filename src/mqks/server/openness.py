@@ -3,7 +3,7 @@
 import logging
 import socket
 
-from mqks.broker.client import is_loopback
+from mqks.broker.connections.client import is_loopback
 from mqks.logs import Entry
 from mqks.server.config import Config, ConfigError
 from mqks.server.systemd import Systemd

@@ -8,12 +8,11 @@ import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from mqks.acceptor import Acceptor
 from mqks.broker import Broker
-from mqks.broker.access import EVERYTHING, Rights
-from mqks.broker.client import CONNECTION_COST, TLS_COST, Client
-from mqks.broker.entrance import stay
+from mqks.broker.auth.access import EVERYTHING, Rights
+from mqks.broker.connections.client import CONNECTION_COST, TLS_COST, Client
 from mqks.broker.errors import BadRequest
-from mqks.broker.operations import do_nothing
 from mqks.core.sockets import Poller
 from mqks.logs import Entry
 from mqks.server.loop import TurnSelector
@@ -33,13 +32,32 @@ SOCKET_OPTIONS = (
 )
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 ACCEPTS_AT_ONCE = 64  # before the others get their turn
-RETRY_ACCEPT = 1.0  # seconds, when the process has no file descriptor left
-RETRY_GREETING = 0.05  # seconds, when those who are not authenticated have all the memory that they may have
 HOUSEKEEPING = 0.1  # seconds between looks at those paused for memory
 TRICKLE = 10  # every so many looks they are read once, whatever the memory
 OVERDUE = 10  # every so many looks those are cut off who keep the broker waiting
 GIVE_BACK = 50  # every so many looks freed memory goes back to the system, if it is much
 FAREWELL = 3.0  # seconds that clients have to take what is buffered when the broker stops
+
+
+class PolledSockets:
+    """What the broker asks of its clients' sockets: see `Sockets`."""
+
+    def __init__(self, poller: Poller, loop: asyncio.AbstractEventLoop) -> None:
+        self._poller = poller
+        self._loop = loop
+
+    def hang_up(self, client: Client) -> None:
+        """Soon, since it may be in the middle of a line: the turn before that sends what it was told."""
+        self._loop.call_soon(self._poller.dismiss, client)
+
+    def dismiss(self, client: Client) -> None:
+        self._poller.dismiss(client)
+
+    def cut_off(self, client: Client) -> None:
+        self._poller.farewell(client)
+
+    def notice_closes(self, joining: Client) -> None:
+        self._poller.notice_closes(joining)
 
 
 class TcpServer:
@@ -53,7 +71,7 @@ class TcpServer:
         self._poller = Poller(
             broker.core, broker.input_ended, partial(_closed, broker), partial(_failed, broker), broker.pump
         )
-        self._listeners: list[socket.socket] = []
+        self._acceptor: Acceptor | None = None
         self._armed: asyncio.TimerHandle | None = None
         self._looks = 0
         self._memory = Memory()
@@ -71,30 +89,30 @@ class TcpServer:
         """
         loop = asyncio.get_running_loop()
         self._broken = broken
-        self._broker.entrance.hang_up = lambda client: self._hang_up(loop, client)
-        self._broker.entrance.dismiss = self._poller.dismiss
-        self._broker.entrance.cut_off = self._poller.farewell
-        self._broker.notice_closes = self._poller.notice_closes
-        self._listeners += given or bind(host, port)
-        for listener in self._listeners:
-            loop.add_reader(listener, self._accept, listener)
+        listeners = given or bind(host, port)
+        has_room = self._broker.authentication.has_room  # for one more who is not authenticated
+        self._acceptor = Acceptor(listeners, self._accepted, _not_accepted, at_once=ACCEPTS_AT_ONCE, has_room=has_room)
         if self._disk >= 0:
             loop.add_reader(self._disk, self._poll_disk)
         loop.call_later(HOUSEKEEPING, self._keep_house)
-        return [address_of(listener.getsockname()) for listener in self._listeners]
+        addresses = [address_of(listener.getsockname()) for listener in listeners]
+        self._broker.connections.attach(PolledSockets(self._poller, loop), addresses)
+        return addresses
 
     async def stop(self) -> None:
         """Accept and read no more; send what is buffered, as far as clients take it in time; close."""
         loop = asyncio.get_running_loop()
-        for listener in self._listeners:
-            loop.remove_reader(listener)
-            listener.close()
+        if self._acceptor:
+            self._acceptor.stop()
         self._broker.histories.end_all()
-        self._poller.drain(list(self._broker.clients))
+        self._poller.drain(list(self._broker.connections.clients))
         deadline = loop.time() + FAREWELL
-        while any(client.pending_size or client.held for client in self._broker.clients) and loop.time() < deadline:
+        while (
+            any(client.pending_size or client.held for client in self._broker.connections.clients)
+            and loop.time() < deadline
+        ):
             await asyncio.sleep(HOUSEKEEPING / 10)
-        for client in list(self._broker.clients):
+        for client in list(self._broker.connections.clients):
             if client.pending_size:
                 said = "client {client} did not take {bytes} bytes in time and is cut off"
                 log.warning(Entry(said, client=client.peer, bytes=client.pending_size))
@@ -106,62 +124,31 @@ class TcpServer:
         """Let go of all sockets and of the loop, whatever happened before."""
         if self._armed is not None:
             self._armed.cancel()
-        entrance = self._broker.entrance
-        entrance.hang_up = entrance.dismiss = entrance.cut_off = stay  # no circle keeps the epoll open
-        self._broker.notice_closes = do_nothing
-        for listener in self._listeners:
-            listener.close()
-        self._cut_off(list(self._broker.clients))
+        self._broker.connections.detach()  # no circle keeps the epoll open
+        if self._acceptor:
+            self._acceptor.close()
+            self._acceptor = None  # no circle
+        self._cut_off(list(self._broker.connections.clients))
 
     def drop_connections(self) -> int:
         """Close every connection, as a network that fails would, and go on; answers how many there were."""
-        for listener in self._listeners:
-            self._accept(listener)  # those who are at the door count too
-        return self._cut_off([client for client in self._broker.clients if not client.inside])
+        if self._acceptor:
+            self._acceptor.accept_waiting()  # they count too
+        return self._cut_off([client for client in self._broker.connections.clients if not client.inside])
 
     def _cut_off(self, clients: list[Client]) -> int:
         for client in clients:
             self._poller.close(client)
         return len(clients)
 
-    def _hang_up(self, loop: asyncio.AbstractEventLoop, client: Client) -> None:
-        """Soon, since it may be in the middle of a line: the turn before that sends what it was told."""
-        loop.call_soon(self._poller.dismiss, client)
-
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(ACCEPTS_AT_ONCE):
-            if not self._broker.entrance.has_room():
-                self._accept_later(listener, RETRY_GREETING)
-                return
-            try:
-                connection, address = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                self._pause_accepting(listener, error)
-                return
-            self._welcome(connection, address_of(address))
-
-    def _pause_accepting(self, listener: socket.socket, error: OSError) -> None:
-        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-            log.error(Entry("accept failed: {reason}", reason=error))
-        else:
-            said = "cannot accept more connections for now: {reason}; raise `ulimit -n`"
-            log.error(Entry(said, reason=error.strerror))
-        self._accept_later(listener, RETRY_ACCEPT)
-
-    def _accept_later(self, listener: socket.socket, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(listener)
-        loop.call_later(seconds, self._accept_again, listener)
-
-    def _accept_again(self, listener: socket.socket) -> None:
-        if listener.fileno() >= 0:
-            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+    def _accepted(self, connection: socket.socket, address: tuple[str, int]) -> None:
+        self._welcome(connection, address_of(address))
 
     def _welcome(self, connection: socket.socket, peer: str) -> None:
         cost = CONNECTION_COST + (TLS_COST if self._tls else 0)
-        if (bad := self._broker.entrance.barred(peer) or self._broker.crowded(peer, cost)) is not None:
+        if (
+            bad := self._broker.authentication.barred(peer) or self._broker.connections.limit_error(peer, cost)
+        ) is not None:
             self._refuse(connection, peer, bad)
             return
         with contextlib.suppress(OSError):  # it may be gone already: reading will tell
@@ -182,8 +169,8 @@ class TcpServer:
         """Until its handshake is done nobody knows who it is, whatever it may be after that."""
         if self._tls is None:
             return None
-        self._broker.entrance.expect(client)
-        return self._tls.wrap(partial(self._broker.entrance.met, client))
+        self._broker.authentication.expect(client)
+        return self._tls.wrap(partial(self._broker.authentication.on_handshake_done, client))
 
     def adopt(self, connection: socket.socket, rights: Rights = EVERYTHING) -> None:
         """Serve one end of a pair of sockets, whose other end is in this process: it is in no figures and no limit."""
@@ -198,7 +185,7 @@ class TcpServer:
 
     def _refuse(self, connection: socket.socket, peer: str, bad: BadRequest) -> None:
         """Say so and close. In TLS it could be said only after a handshake, which costs more than is left."""
-        error_id = self._broker.refuse(peer, bad)
+        error_id = self._broker.connections.refuse(peer, bad)
         with connection, contextlib.suppress(OSError):
             if self._tls is not None:
                 return
@@ -231,7 +218,7 @@ class TcpServer:
         if self._poller.has_paused:
             self._poller.resume(trickle=self._looks % TRICKLE == 0)
         if self._looks % OVERDUE == 0:
-            for client in self._broker.overdue():
+            for client in self._broker.connections.overdue():
                 self._poller.dismiss(client)
         if self._looks % GIVE_BACK == 0:
             self._memory.look(self._broker.core.used)
@@ -256,6 +243,14 @@ def bind(host: str, port: int) -> list[socket.socket]:
         listener.setblocking(False)
         listeners.append(listener)
     return listeners
+
+
+def _not_accepted(error: OSError, exhausted: bool) -> None:
+    if exhausted:
+        said = "cannot accept more connections for now: {reason}; raise `ulimit -n`"
+        log.error(Entry(said, reason=error.strerror))
+    else:
+        log.error(Entry("accept failed: {reason}", reason=error))
 
 
 def _closed(broker: Broker, client: Client) -> None:

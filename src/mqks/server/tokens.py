@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mqks.broker.access import ALL, Rights, wrong_with
+from mqks.broker.auth.access import ALL, Rights, wrong_with
 from mqks.server.config import ConfigError, read_toml
 
 EVERY_NAME = ALL  # a mask

@@ -14,9 +14,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from mqks.broker import Broker
-from mqks.broker.access import Rights
-from mqks.broker.operations import PURGED_AT_ONCE
-from mqks.broker.queue import Queue
+from mqks.broker.auth.access import Rights
+from mqks.broker.queues.queue import Queue
+from mqks.broker.queues.queue_manager import PURGED_AT_ONCE
+from mqks.client import protocol
 from mqks.client.errors import Refused
 from mqks.logs import Entry
 from mqks.names import text
@@ -90,7 +91,7 @@ class Api:
         return {"total": self._figures.totals()["consumers"], "consumers": self._figures.consumers(limit)}
 
     async def connections(self, _: Caller, limit: int) -> Any:
-        return {"total": self._broker.connections, "connections": self._figures.connections(limit)}
+        return {"total": self._broker.connections.count, "connections": self._figures.connections(limit)}
 
     async def events(self, _: Caller, limit: int) -> Any:
         return {"total": self._figures.event_count(), "events": self._figures.events(limit)}
@@ -164,18 +165,20 @@ class Api:
         """In pieces, with a turn for others between; of what comes meanwhile no more than there was at first."""
         queue = self._managed(key, caller.rights)
         there, purged = queue.ready_count, 0
-        while count := self._broker.purge(queue, min(there - purged, PURGED_AT_ONCE)):
+        while count := self._broker.queues.purge(queue, min(there - purged, PURGED_AT_ONCE)):
             purged += count
             await asyncio.sleep(0)
             caller = self._gate.admit_again(caller, ("manage",))
             _permit_managing(queue.name, caller.rights)
         nobody = self._broker.new_dtid()  # no consumer has this id, on no connection
-        await self._ask(b"%s ack --confirm %s --all" % (nobody, nobody), caller.rights)  # answered when all is on disk
+        request = protocol.settle("ack", nobody.decode(), None, confirm=True)  # answered when all is on disk
+        await self._ask(protocol.unended_line(nobody, request), caller.rights)
         return {"purged": purged}
 
     async def delete(self, caller: Caller, key: bytes) -> Any:
         queue = self._managed(key, caller.rights)
-        await self._ask(b"%s delete_queue --confirm %s" % (self._broker.new_dtid(), queue.name), caller.rights)
+        request = protocol.delete_queue(protocol.decode(queue.name))
+        await self._ask(protocol.unended_line(self._broker.new_dtid(), request), caller.rights)
         return {"deleted": text(queue.name)}
 
     def _queue(self, name: bytes) -> Queue:
@@ -218,16 +221,18 @@ class Api:
         async with self._reading:
             lines: dict[int, tuple[bytes, int]] = {}
             for at in range(0, len(positions), PEEKED_AT_ONCE):
-                lines |= self._broker.lines(positions[at : at + PEEKED_AT_ONCE], most)
+                lines |= self._broker.persistence.lines(positions[at : at + PEEKED_AT_ONCE], most)
                 await asyncio.sleep(0)
             return await asyncio.to_thread(self._complete, positions, most, lines)
 
     def _complete(
         self, positions: list[int], most: int, lines: dict[int, tuple[bytes, int]]
     ) -> dict[int, tuple[float | None, Parts]]:
-        lines |= self._broker.read_lines([position for position in positions if position not in lines], most)
+        lines |= self._broker.persistence.read_lines(
+            [position for position in positions if position not in lines], most
+        )
         return {
-            position: (self._broker.time_of(position), message)
+            position: (self._broker.persistence.time_of(position), message)
             for position, line in lines.items()
             if (message := parts(*line))
         }

@@ -13,10 +13,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mqks.logs import Entry
+from mqks.values import POSITION
 from mqks.web import schemas
 from mqks.web.answers import Json
 from mqks.web.api import Api
-from mqks.web.asking import Accept, Choice, Count, Key, Masks, Position, Text, arguments, json_body
+from mqks.web.asking import Accept, InPath, Key, Masks, Parameter, arguments, choice, count, json_body
 from mqks.web.gate import KNOWN, OPEN, Gate, Needs
 from mqks.web.guard import peer
 from mqks.web.memory import HttpMemory
@@ -34,7 +35,7 @@ PUBLISH = ("publish",)
 MANAGE = ("manage",)
 
 QUEUE = Key("key", "the queue's name, percent-encoded: `key` of its row")
-MANY = Count("limit", "how many at most", 1000, 1, 1000)
+MANY = count("limit", "how many at most", 1000, 1, 1000)
 STRANGERS_BODY = 4096  # bytes, as of a stranger's line on the broker's own port
 EVENT_STREAM = "text/event-stream"
 PAGES = {"index.html": "/", "login.html": "/login"}
@@ -73,10 +74,10 @@ OPERATIONS = (
         SEE,
         schemas.QUEUES,
         parameters=(
-            Count("limit", "how many at most", 200, 1, 1000),
-            Count("offset", "how many to leave out before", 0, 0, 1_000_000_000),
-            Choice("sort", "what comes first", tuple(SORTS)),
-            Text("name", "only queues whose name has this in it"),
+            count("limit", "how many at most", 200, 1, 1000),
+            count("offset", "how many to leave out before", 0, 0, 1_000_000_000),
+            choice("sort", "what comes first", tuple(SORTS)),
+            Parameter("name", "only queues whose name has this in it"),
         ),
     ),
     Operation(
@@ -92,7 +93,7 @@ OPERATIONS = (
         "The next messages of a queue; they stay in it",
         PEEK,
         schemas.MESSAGES,
-        parameters=(QUEUE, Count("limit", "how many at most", 20, 1, 200)),
+        parameters=(QUEUE, count("limit", "how many at most", 20, 1, 200)),
     ),
     Operation(
         "POST", "/api/queues/{key}/purge", Api.purge, "Drop all that waits in a queue", MANAGE, schemas.PURGED, (QUEUE,)
@@ -106,7 +107,7 @@ OPERATIONS = (
         "Events that someone listens to, the busiest first",
         SEE,
         schemas.EVENTS,
-        parameters=(Count("limit", "how many at most", 100, 1, 1000),),
+        parameters=(count("limit", "how many at most", 100, 1, 1000),),
     ),
     Operation("GET", "/api/journal", Api.journal, "What is on disk, and how safely", SEE, schemas.JOURNAL),
     Operation("GET", "/api/pipeline", Api.pipeline, "Spark's jobs, and what they counted", SEE, schemas.PIPELINE),
@@ -117,7 +118,7 @@ OPERATIONS = (
         "One message, whole",
         READ,
         schemas.MESSAGE,
-        parameters=(Position("position", "where it begins in the journal"),),
+        parameters=(InPath("position", "where it begins in the journal", POSITION),),
     ),
     Operation(
         "POST", "/api/publish", Api.publish, "Publish a message; answered when it is safe", PUBLISH, schemas.PUBLISHED,

@@ -4,7 +4,6 @@ A parameter that is not known or not right is answered with what would be: nothi
 """
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,115 +12,81 @@ from urllib.parse import unquote_to_bytes
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from mqks.broker import jsons
 from mqks.broker.actions.history import MOST_MASKS
-from mqks.names import is_name
+from mqks.broker.protocol import jsons
+from mqks.values import ValueType, masks, number, word
 
-ALL = "*"
+VERBATIM = ValueType("TEXT", str)
+
+
+def name_of_key(text: str) -> bytes:
+    dots = re.fullmatch(r"~(\.+)", text)  # words.key says why
+    return dots[1].encode() if dots else unquote_to_bytes(text)
+
+
+MASKS = masks(MOST_MASKS)
+KEY = ValueType("KEY", name_of_key, schema={"type": "string", "minLength": 1})
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter(ABC):
+class Parameter:
+    """In the query, unless a subclass says otherwise."""
+
     name: str
     about: str
+    value: ValueType = VERBATIM
+    default: object = ""
 
     place = "query"
 
-    @abstractmethod
-    def schema(self) -> dict[str, Any]: ...
+    def schema(self) -> dict[str, Any]:
+        return {**self.value.schema, "default": self.default}
 
-    @abstractmethod
     def read(self, values: list[str]) -> Any:
         """From all that were given under this name. A ValueError says what would be right."""
-
-
-@dataclass(frozen=True, slots=True)
-class Count(Parameter):
-    default: int
-    least: int
-    most: int
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "integer", "minimum": self.least, "maximum": self.most, "default": self.default}
-
-    def read(self, values: list[str]) -> int:
         if not values:
             return self.default
-        if len(values) == 1 and re.fullmatch("[0-9]{1,18}", values[0]) and self.least <= int(values[0]) <= self.most:
-            return int(values[0])
-        raise ValueError(f"give a number from {self.least} to {self.most}")
-
-
-@dataclass(frozen=True, slots=True)
-class Choice(Parameter):
-    choices: tuple[str, ...]
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "enum": list(self.choices), "default": self.choices[0]}
-
-    def read(self, values: list[str]) -> str:
-        if not values:
-            return self.choices[0]
-        if len(values) == 1 and values[0] in self.choices:
-            return values[0]
-        raise ValueError(f"give one of {', '.join(self.choices)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Text(Parameter):
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "default": ""}
-
-    def read(self, values: list[str]) -> str:
         if len(values) > 1:
             raise ValueError("give it once")
-        return values[0] if values else ""
+        return self.value.parse(values[0])
+
+
+def count(name: str, about: str, default: int, at_least: int, at_most: int) -> Parameter:
+    return Parameter(name, about, number("N", at_least, at_most), default)
+
+
+def choice(name: str, about: str, choices: tuple[str, ...]) -> Parameter:
+    """The first one is the default."""
+    return Parameter(name, about, word("WORD", *choices, any_case=False), choices[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Masks(Parameter):
+    """May be given more than once."""
+
+    value: ValueType = MASKS
+
     def schema(self) -> dict[str, Any]:
-        items = {"type": "string", "pattern": "^[A-Za-z0-9_.*-]*$"}
-        return {"type": "array", "items": items, "maxItems": MOST_MASKS}
+        return dict(self.value.schema)
 
     def read(self, values: list[str]) -> list[bytes]:
-        """Of none, of an empty one and of a lone star: all."""
-        given = [mask for value in values for mask in value.split(",")]
-        if len(given) > MOST_MASKS:
-            raise ValueError(f"give at most {MOST_MASKS} names or masks")
-        if not any(given) or ALL in given:
-            return []
-        masks = [mask.encode("utf-8", "replace") for mask in given if mask]
-        if not all(map(is_name, masks)):
-            raise ValueError("give names or masks of events, such as user.*.connected")
-        return masks
+        found: list[bytes] = self.value.parse(",".join(values))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class Key(Parameter):
-    """A name in the path, of any bytes."""
-
+class InPath(Parameter):
     place = "path"
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "string", "minLength": 1}
-
-    def read(self, values: list[str]) -> bytes:
-        dots = re.fullmatch(r"~(\.+)", values[0])  # words.key says why
-        return dots[1].encode() if dots else unquote_to_bytes(values[0])
+        return dict(self.value.schema)
 
 
 @dataclass(frozen=True, slots=True)
-class Position(Parameter):
-    place = "path"
+class Key(InPath):
+    """A name, of any bytes."""
 
-    def schema(self) -> dict[str, Any]:
-        return {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1}
-
-    def read(self, values: list[str]) -> int:
-        if re.fullmatch("[0-9]{1,19}", values[0]) and int(values[0]) < 1 << 63:
-            return int(values[0])
-        raise ValueError("give a position: the number that a message is listed with")
+    value: ValueType = KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +94,6 @@ class Accept(Parameter):
     """The header, which OpenAPI tells by the kinds of answers."""
 
     place = "header"
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string"}
 
     def read(self, values: list[str]) -> str:
         return ",".join(values)

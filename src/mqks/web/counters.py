@@ -27,12 +27,14 @@ COUNTERS = {
     "acked": Counter("Manual acks.", lambda broker: broker.core.acked),
     "rejected": Counter("Rejects.", lambda broker: broker.core.rejected),
     "dropped": Counter("Messages that full queues dropped.", lambda broker: broker.core.dropped),
-    "errors": Counter("Requests answered with an error.", lambda broker: broker.errors),
+    "errors": Counter("Requests answered with an error.", lambda broker: broker.mistakes.errors),
     "duplicates": Counter(
         "Publishes with --once that were known and dropped.", lambda broker: broker.core.seen.duplicates
     ),
-    "refused": Counter("Clients turned away, such as when there were too many.", lambda broker: broker.refused),
-    "auth_failures": Counter("Tokens that were refused.", lambda broker: broker.entrance.failures),
+    "refused": Counter(
+        "Clients turned away, such as when there were too many.", lambda broker: broker.connections.refused
+    ),
+    "auth_failures": Counter("Tokens that were refused.", lambda broker: broker.authentication.failures),
     "received_bytes": Counter("Bytes taken from clients.", lambda broker: broker.core.bytes_in),
     "sent_bytes": Counter("Bytes given to clients.", lambda broker: broker.core.bytes_out),
 }

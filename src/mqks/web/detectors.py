@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from mqks.broker.limits import REASONS
-from mqks.web.words import duration, key, quoted, rate, several, shown, size
+from mqks.formatting import counted, duration, rate, size
+from mqks.web.words import key, quoted, shown
 
 OK, WARNING, TROUBLE = LEVELS = ("ok", "warning", "trouble")
 
@@ -78,37 +79,34 @@ class QueueSample(NamedTuple):
     def link(self) -> str:
         return f"#/queue/{self.key}"
 
+    def found(self, kind: str, text: str, why: str, more: str, weight: float) -> Found:
+        """That the queue `text`."""
+        sentence = f"{quoted(self.name)} {text}"
+        return Found(kind, self.key, WARNING, sentence, why, self.link, more, queue=self.name, weight=weight)
+
 
 def no_consumer(queue: QueueSample, limits: Limits) -> Iterator[Found]:
     if queue.ready and not queue.consumers and queue.alone >= limits.alone:
         alone = duration(queue.alone)
         since = f"since the start {alone} ago" if queue.since_start else f"for {alone}"
-        waits = f"{several(queue.ready, 'message')} {'waits' if queue.ready == 1 else 'wait'}"
-        yield Found(
+        waits = f"{counted(queue.ready, 'message')} {'waits' if queue.ready == 1 else 'wait'}"
+        yield queue.found(
             "no-consumer",
-            queue.key,
-            WARNING,
-            f"{quoted(queue.name)} has had no consumer {since}, {waits}.",
+            f"has had no consumer {since}, {waits}.",
             f"no consumer {since}",
-            queue.link,
             "{} more queues have messages and no consumer.",
-            queue=queue.name,
-            weight=queue.ready,
+            queue.ready,
         )
 
 
 def poison(queue: QueueSample, limits: Limits) -> Iterator[Found]:
     if queue.retrying >= limits.retries:
-        yield Found(
+        yield queue.found(
             "poison",
-            queue.key,
-            WARNING,
-            f"{quoted(queue.name)} gives the same messages again and again: one came back {queue.retrying:,} times.",
+            f"gives the same messages again and again: one came back {queue.retrying:,} times.",
             f"a message came back {queue.retrying:,} times",
-            queue.link,
             "{} more queues give the same messages again and again.",
-            queue=queue.name,
-            weight=queue.retrying,
+            queue.retrying,
         )
 
 
@@ -120,7 +118,7 @@ def slow(queue: QueueSample, limits: Limits) -> Iterator[Found]:
                 f"{queue.key} {consumer.client} {consumer.id}",
                 WARNING,
                 f"{quoted(queue.name)} has a slow consumer: {quoted(consumer.id)} of {consumer.client} has settled "
-                f"nothing for {duration(consumer.seconds)} and has {several(consumer.unacked, 'message')}.",
+                f"nothing for {duration(consumer.seconds)} and has {counted(consumer.unacked, 'message')}.",
                 f"consumer {consumer.id} has settled nothing for {duration(consumer.seconds)}",
                 queue.link,
                 "{} more consumers are slow.",
@@ -135,17 +133,13 @@ def behind(queue: QueueSample, limits: Limits) -> Iterator[Found]:
     if age is None or age < limits.behind or any(slow(queue, limits)):  # a slow consumer is the reason, and told of
         return
     if queue.consumers and queue.grown > 0 and queue.out_rate < queue.in_rate:
-        yield Found(
+        yield queue.found(
             "behind",
-            queue.key,
-            WARNING,
-            f"{quoted(queue.name)} falls behind: {rate(queue.in_rate)} come and {rate(queue.out_rate)} go, "
-            f"the oldest of {several(queue.ready, 'message')} has waited for {duration(age)}.",
+            f"falls behind: {rate(queue.in_rate)} come and {rate(queue.out_rate)} go, "
+            f"the oldest of {counted(queue.ready, 'message')} has waited for {duration(age)}.",
             f"{rate(queue.in_rate)} come, {rate(queue.out_rate)} go",
-            queue.link,
             "{} more queues fall behind.",
-            queue=queue.name,
-            weight=queue.ready,
+            queue.ready,
         )
 
 
@@ -214,7 +208,7 @@ def memory(now: Situation, limits: Limits) -> Iterator[Found]:
 def refused(now: Situation, _: Limits) -> Iterator[Found]:
     for name in ("max_connections", "max_connections_per_address"):
         if count := now.reached.get(name, 0):
-            text = f"{several(count, 'client')} {'was' if count == 1 else 'were'} turned away: {REASONS[name]}."
+            text = f"{counted(count, 'client')} {'was' if count == 1 else 'were'} turned away: {REASONS[name]}."
             yield Found("refused", name, WARNING, text, "clients were turned away", "#/connections")
 
 
@@ -232,7 +226,7 @@ WORTH_A_WORD = {
 def limited(now: Situation, _: Limits) -> Iterator[Found]:
     for name, link in WORTH_A_WORD.items():
         if count := now.reached.get(name, 0):
-            why = f"a limit was reached {several(count, 'time')}"
+            why = f"a limit was reached {counted(count, 'time')}"
             by = f", the last time by {latest}" if (latest := now.latest.get(name)) else ""
             more = "{} more limits were reached."
             yield Found("limited", name, WARNING, f"{why.capitalize()}: {REASONS[name]}{by}.", why, link, more)

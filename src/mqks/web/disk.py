@@ -4,7 +4,7 @@ from collections import deque
 from typing import Any
 
 from mqks.broker import Broker
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
 from mqks.journal.journal import Journal
 from mqks.journal.retention import bytes_to_retain
 from mqks.journal.timing import Histogram
@@ -25,7 +25,7 @@ class DiskFigures:
         self.space: tuple[int, int] | None = None  # free, in all
 
     def step(self, now: float) -> None:
-        journal = self._broker.journal
+        journal = self._broker.persistence.journal
         if journal is None:
             return
         self.space = journal.space()
@@ -34,7 +34,7 @@ class DiskFigures:
 
     def days_left(self) -> float | None:
         """Until the disk is full, if the journal grows on as it has lately; None: not at all, or nobody knows yet."""
-        journal = self._broker.journal
+        journal = self._broker.persistence.journal
         if journal is None or self.space is None or len(self._growth) < 2:
             return None
         (began, least), (ended, most) = self._growth[0], self._growth[-1]
@@ -56,7 +56,7 @@ class DiskFigures:
 
     def state(self, now: float) -> dict[str, Any]:
         """`now` by the broker's clock."""
-        journal, core = self._broker.journal, self._broker.core
+        journal, core = self._broker.persistence.journal, self._broker.core
         wall = self._broker.wall()
         times = Histogram() if journal is None else journal.sync_times
         free, total = self.space or (None, None)
@@ -90,7 +90,9 @@ class DiskFigures:
         if len(starts) < 2:  # the one being written stays anyway
             return None
         held = (
-            (position, queue) for queue in self._broker.queues.values() if (position := self.oldest(queue)) is not None
+            (position, queue)
+            for queue in self._broker.queues.by_name.values()
+            if (position := self.oldest(queue)) is not None
         )
         position, queue = min(held, key=lambda pair: pair[0], default=(starts[1], None))
         return named(queue.name) if queue is not None and position < starts[1] else None

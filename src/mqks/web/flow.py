@@ -5,8 +5,8 @@ from itertools import islice
 from typing import Any
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.queue import Queue
+from mqks.broker.connections.client import Client
+from mqks.broker.queues.queue import Queue
 from mqks.core.parts import Consumer
 from mqks.web.counters import Events
 from mqks.web.detectors import Found
@@ -71,7 +71,7 @@ class Flow:
             "links": links,
             "more": {
                 "events": max(len(self._events.counts) - len(events), 0),
-                "queues": max(len(self._broker.queues) - len(shown), 0),
+                "queues": max(len(self._broker.queues.by_name) - len(shown), 0),
                 "consumers": max(all_consumers - sum(node["count"] for node in consumers[:MOST]), 0),
             },
         }

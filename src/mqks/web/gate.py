@@ -15,8 +15,8 @@ from typing import Protocol
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from mqks.broker.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
-from mqks.broker.client import is_loopback, origin
+from mqks.broker.auth.access import EVERYTHING, FROM_AFAR, NOTHING, Rights
+from mqks.broker.connections.client import is_loopback, origin
 from mqks.web.guard import CHANGING, MET, Counting
 from mqks.web.sessions import Session, Sessions, cookie_name
 

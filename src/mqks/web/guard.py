@@ -16,7 +16,7 @@ from typing import Protocol
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mqks.broker.client import is_loopback
+from mqks.broker.connections.client import is_loopback
 from mqks.logs import Entry
 from mqks.web.answers import Json
 

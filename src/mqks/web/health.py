@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mqks.formatting import counted, duration
 from mqks.logs import Entry
 from mqks.web.detectors import LEVELS, OK, Found, JobSample
-from mqks.web.words import duration, several, shown
+from mqks.web.words import shown
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ def _queues(found: Iterable[Found], queues: int) -> Phrase:
     if not queues:
         text = "No queues yet."
     elif troubled:
-        text = f"{max(queues - troubled, 0):,} of {several(queues, 'queue')} keeping up."
+        text = f"{max(queues - troubled, 0):,} of {counted(queues, 'queue')} keeping up."
     else:
         text = f"All {queues:,} queues keeping up." if queues > 1 else "The only queue is keeping up."
     return _phrase(text, "#/queues", OK, "queues")

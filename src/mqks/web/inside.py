@@ -10,10 +10,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
-from mqks.broker.access import EVERYTHING, Rights
-from mqks.client.errors import Refused
+from mqks.broker.auth.access import EVERYTHING, Rights
+from mqks.client import protocol
+from mqks.client.protocol import decode, encode
 
 CHUNK = 64 * 1024
+HISTORY = "h"  # the id of the one history of a connection
 PATIENCE = 10.0  # seconds for an answer; a disk that is this slow is worth an error
 
 
@@ -41,19 +43,16 @@ class Inside:
     def __init__(self, server: Door) -> None:
         self._server = server
 
-    async def request(self, line: bytes, rights: Rights) -> bytes:
+    async def request(self, line: bytes, rights: Rights) -> str:
         """The data of the one answer to a request. Raises Refused, Ended, or TimeoutError."""
         async with asyncio.timeout(PATIENCE), self._connected(rights) as (reader, writer):
-            writer.write(line + b"\r\n")  # one \r is dropped, so one that ends the data stays
-            answer, _ = (await anext(_lines(reader, len(line) + CHUNK)))[0]
-        _, outcome, data = answer.split(b" ", 2)
-        if outcome == b"error":
-            raise Refused(line.decode(errors="replace"), data.decode())
-        return data
+            writer.write(line + protocol.SAFE_END)
+            reply, _ = (await anext(_lines(reader, len(line) + CHUNK)))[0]
+        return protocol.answer(decode(reply), decode(line))
 
     async def history(
         self,
-        where: bytes,
+        where: int | str,
         masks: Iterable[bytes],
         *,
         most: int,
@@ -66,30 +65,22 @@ class Inside:
 
         Leave it by cancelling the task, or under `contextlib.aclosing`: the connection goes at that moment.
         """
-        words = [b"h history", where]
-        if events := b",".join(masks):
-            words.append(b"--events=" + events)
-        if follow:
-            words.append(b"--follow")
-        if limit:
-            words.append(b"--limit=%d" % limit)
+        request = protocol.history(where, events=map(decode, masks), limit=limit or None, follow=follow)
         async with self._connected(rights) as (reader, writer):
-            request = b" ".join(words)
-            writer.write(request + b"\n")
+            writer.write(encode(protocol.line(HISTORY, request)))
             async for came in _lines(reader, most):
                 found: list[Line] = []
                 for text, size in came:
-                    _, outcome, rest = text.split(b" ", 2)
-                    if outcome == b"error":
-                        raise Refused(request.decode(errors="replace"), rest.decode())
-                    if rest.startswith(b"--end "):
+                    # Names longer than what is kept leave no room for what comes after them.
+                    answer = protocol.parse_cut_history(protocol.answer(decode(text), request))
+                    if isinstance(answer, str):
                         if found:
                             yield found
                         return
-                    # Names longer than what is kept leave no room for what comes after them.
-                    position, name, event, data = (rest.split(b" ", 3) + [b""] * 2)[:4]
+                    position, *words = answer
+                    name, event, data = map(encode, words)
                     left = size - (len(text) - len(data))
-                    found.append(Line(int(position), name, event.removeprefix(b"event="), data, left))
+                    found.append(Line(int(position), name, event, data, left))
                 if found:
                     yield found
 

@@ -9,7 +9,8 @@ import logging
 from contextlib import suppress
 from typing import Any
 
-from mqks.broker import Broker, jsons
+from mqks.broker import Broker
+from mqks.broker.protocol import jsons
 from mqks.web.pipeline import Jobs
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class LastWords:
 
     def read(self) -> None:
         """At the start. What cannot be read is no reason not to."""
-        journal = self._broker.journal
+        journal = self._broker.persistence.journal
         if journal is None:
             return
         try:
@@ -48,7 +49,7 @@ class LastWords:
             self._at = now
 
     def write(self) -> None:
-        journal = self._broker.journal
+        journal = self._broker.persistence.journal
         words = self._jobs.words()
         if journal is None or words == self._written:
             return

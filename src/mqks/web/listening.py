@@ -7,7 +7,6 @@ away: of those who have said nothing the oldest one's; of the others the oldest 
 """
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
@@ -16,7 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from mqks.broker.client import origin
+from mqks.acceptor import Acceptor
+from mqks.broker.connections.client import origin
 from mqks.broker.errors import BadRequest
 from mqks.logs import Entry
 from mqks.web.guard import peer
@@ -28,9 +28,6 @@ MOST_SILENT = 32  # that have not said a byte; more than are accepted until it i
 MOST_GREETED = 32  # handshakes at a time
 HANDSHAKE = 10.0  # seconds that one may take, from the beginning
 FAREWELL = 5.0  # seconds for the client to say that it has heard the end
-RETRY_ACCEPT = 1.0  # seconds, when the process has no file descriptor left
-NOBODY = (BlockingIOError, InterruptedError, ConnectionAbortedError)
-FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Secure(Protocol):
@@ -51,7 +48,6 @@ class Listening:
         refused: Callable[[str, BadRequest], object],
     ) -> None:
         """Listens from now on, in the loop that runs. Of whom no TLS can be spoken with: `refused`."""
-        self._sockets = sockets
         self._protocol = protocol
         self._tls = tls
         self._refused = refused
@@ -60,33 +56,21 @@ class Listening:
         self._greeted: dict[asyncio.Task[None], str] = {}  # by which address; likewise
         for each in sockets:
             each.setblocking(False)
-            self._loop.add_reader(each, self._accept, each)
+        self._acceptor = Acceptor(sockets, self._accepted, _not_accepted, at_once=ACCEPTS_AT_ONCE)
 
     def close(self) -> None:
-        for each in self._sockets:
-            self._loop.remove_reader(each)
-            each.close()
+        self._acceptor.stop()
         for silent in list(self._silent):
             self._hush(silent)
         for task in self._greeted:
             task.cancel()
 
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(ACCEPTS_AT_ONCE):
-            try:
-                connection, address = listener.accept()
-            except NOBODY:
-                return
-            except OSError as error:
-                advice = "; raise `ulimit -n`" if error.errno in FULL else ""
-                log.error(Entry("cannot accept HTTP for now: {reason}" + advice, reason=error.strerror))
-                self._pause(listener, RETRY_ACCEPT)
-                return
-            connection.setblocking(False)
-            if self._tls is None:
-                self._begin(connection, peer(address[:2]), HANDSHAKE)
-            else:
-                self._listen(connection, peer(address[:2]))
+    def _accepted(self, connection: socket.socket, address: tuple[str, int]) -> None:
+        connection.setblocking(False)
+        if self._tls is None:
+            self._begin(connection, peer(address[:2]), HANDSHAKE)
+        else:
+            self._listen(connection, peer(address[:2]))
 
     def _listen(self, connection: socket.socket, client: str) -> None:
         """Wait for the first byte: clients that mean it send it at once."""
@@ -127,14 +111,6 @@ class Listening:
         if task.cancelled():  # perhaps before it had begun
             connection.close()
 
-    def _pause(self, listener: socket.socket, seconds: float) -> None:
-        self._loop.remove_reader(listener)
-        self._loop.call_later(seconds, self._accept_again, listener)
-
-    def _accept_again(self, listener: socket.socket) -> None:
-        if listener.fileno() >= 0:
-            self._loop.add_reader(listener, self._accept, listener)
-
     async def _greet(self, connection: socket.socket, client: str, seconds: float) -> None:
         try:
             if self._tls is None:
@@ -152,3 +128,8 @@ class Listening:
             self._refused(client, self._tls.fault(error))
         except OSError as error:  # it went, or took too long
             log.debug(Entry("client {client} over HTTP did not come in: {reason}", client=client, reason=error))
+
+
+def _not_accepted(error: OSError, exhausted: bool) -> None:
+    advice = "; raise `ulimit -n`" if exhausted else ""
+    log.error(Entry("cannot accept HTTP for now: {reason}" + advice, reason=error.strerror))

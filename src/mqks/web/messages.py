@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from mqks.broker.bridge import name_in
+from mqks.broker.protocol.bridge import name_in
 from mqks.journal.messages import take_once
 from mqks.names import text
 from mqks.web.words import key

@@ -20,7 +20,7 @@ from prometheus_client.openmetrics import exposition as open_exposition
 from prometheus_client.registry import Collector
 
 from mqks import __version__
-from mqks.broker.queue import Queue
+from mqks.broker.queues.queue import Queue
 from mqks.journal.timing import Histogram
 from mqks.names import text
 from mqks.web.counters import COUNTERS, MOST_SHOWN
@@ -95,7 +95,7 @@ class _Broker(Collector):
         yield GaugeMetricFamily("mqks_uptime_seconds", "Seconds since the broker was started.", value=figures.uptime)
         about = {"version": __version__, "durability": str(journal["durability"])}
         yield InfoMetricFamily("mqks", "The broker's version, and how safe messages are.", value=about)
-        if (kept := figures.broker.journal) is not None:
+        if (kept := figures.broker.persistence.journal) is not None:
             yield from self._journal(journal, kept.sync_times)
         yield from self._jobs()
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
 from typing import Any
 
-from mqks.broker import jsons
+from mqks.broker.protocol import jsons
 from mqks.web.detectors import OK, Found, JobSample
 from mqks.web.health import worst
 from mqks.web.words import safe, short

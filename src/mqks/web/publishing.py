@@ -1,14 +1,13 @@
 """What is posted to /api/publish, as the line that says the same in the broker's protocol. No I/O."""
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from mqks.client import protocol
 from mqks.names import is_event, is_name
 from mqks.web.answers import dumps
 
 KEYS = {"event", "data", "id", "once"}
-FORBIDDEN = re.compile(rb"[\n\t\0]")
 SHAPE = 'send an object such as {"event": "user.created", "data": {"id": 1}}'
 
 
@@ -26,43 +25,47 @@ def publish(body: Any, new_id: Callable[[], bytes]) -> Publish:
         raise ValueError(f"unknown key {unknown[0][:100]!r}: a message has event, data, id and once")
     if "event" not in body:
         raise ValueError(f"event is missing: {SHAPE}")
-    name = _name(body["event"], "event", is_event)
-    message_id = new_id() if body.get("id") is None else _name(body["id"], "id", is_name)
-    line = b"%s publish --confirm %s%s %s" % (message_id, _once(body.get("once")), name, _data(body.get("data", "")))
-    return Publish(message_id, name, line)
+    event = _name(body["event"], "event", is_event)
+    message_id = new_id() if body.get("id") is None else _name(body["id"], "id", is_name).encode()
+    once, data = _once(body.get("once")), _data(body.get("data", ""))
+    request = protocol.publish(event, data, confirm=True, once=once)
+    return Publish(message_id, event.encode(), protocol.unended_line(message_id, request))
 
 
-def _name(value: Any, what: str, legal: Callable[[bytes], bool]) -> bytes:
-    try:
-        name = value.encode() if isinstance(value, str) else b""
-    except UnicodeEncodeError:  # half of a surrogate pair
-        name = b""
-    if not legal(name):
-        raise ValueError(f"{what} must be a name: text without spaces, that does not begin with -- or {{")
-    return name
+def _name(value: Any, what: str, legal: Callable[[bytes], bool]) -> str:
+    if isinstance(value, str) and _is_whole(value) and legal(value.encode()):
+        return value
+    raise ValueError(f"{what} must be a name: text without spaces, that does not begin with -- or {{")
 
 
-def _once(value: Any) -> bytes:
+def _once(value: Any) -> str:
     if value is None or value is False:
-        return b""
-    return b"--once " if value is True else b"--once=%s " % _name(value, "once", is_name)
+        return ""
+    return protocol.once_flag() if value is True else protocol.once_flag(_name(value, "once", is_name))
 
 
-def _data(value: Any) -> bytes:
+def _data(value: Any) -> str:
     """A text goes as it is, anything else as its JSON."""
     if not isinstance(value, str):
         return _json(value)
-    try:
-        data = value.encode()
-    except UnicodeEncodeError:
-        raise ValueError("data has half of a surrogate pair: send whole characters") from None
-    if FORBIDDEN.search(data):
+    if not _is_whole(value):
+        raise ValueError("data has half of a surrogate pair: send whole characters")
+    if protocol.not_in_data(value):
         raise ValueError("data may not have a newline, TAB or NUL: send an object instead, whose JSON escapes them")
-    return data
+    return value
 
 
-def _json(value: Any) -> bytes:
+def _is_whole(value: str) -> bool:
+    """Without half of a surrogate pair."""
     try:
-        return dumps(value)
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _json(value: Any) -> str:
+    try:
+        return dumps(value).decode()
     except RecursionError:
         raise ValueError("data is nested too deeply") from None

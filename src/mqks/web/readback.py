@@ -18,16 +18,16 @@ PAUSE = 0.05  # seconds after each piece, which takes some milliseconds: clients
 
 async def read_back(broker: Broker, pipeline: Pipeline, inside: Inside) -> None:
     """Raises what a history does, and OSError if there is no connection for it."""
-    journal = broker.journal
+    journal = broker.persistence.journal
     if journal is None:
         return
     began = datetime.fromtimestamp(broker.wall(), UTC) - READ_BACK
-    where = began.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+    where = began.strftime("%Y-%m-%dT%H:%M:%SZ")
     least = broker.histories.visible - MOST_READ_BACK
     if least > journal.segments.earliest:
-        time = broker.time_of(least)
+        time = broker.persistence.time_of(least)
         if time is None or time > began.timestamp():
-            where = b"%d" % least
+            where = str(least)
     async with aclosing(inside.history(where, (PROGRESS, STATS), most=2 * LONGEST_SAID)) as pieces:
         async for lines in pieces:
             for line in lines:

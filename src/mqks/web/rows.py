@@ -7,8 +7,8 @@ from json import JSONEncoder
 from typing import Any, Protocol
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.queue import Queue
+from mqks.broker.connections.client import Client
+from mqks.broker.queues.queue import Queue
 from mqks.core.parts import Consumer
 from mqks.web.counters import Events
 from mqks.web.detectors import LEVELS, OK, Found

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.queue import Queue
+from mqks.broker.connections.client import Client
+from mqks.broker.queues.queue import Queue
 from mqks.core.parts import Consumer
 from mqks.web.words import key, named
 
@@ -282,7 +282,7 @@ class Queues:
 
     def _all(self) -> Iterable[Queue]:
         """Of those that are gone nothing stays. One made anew under an old name is another."""
-        queues = self._broker.queues.values()
+        queues = self._broker.queues.by_name.values()
         for queue in [queue for queue in self._tracks if queue.gone]:
             self._charge(self._tracks.pop(queue), 0)
         return queues
@@ -300,7 +300,7 @@ class Clients:
 
     def __init__(self, broker: Broker, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._rounds = Rounds(lambda: broker.clients)
+        self._rounds = Rounds(lambda: broker.connections.clients)
         self.deaf: dict[Client, Deaf] = {}
 
     def step(self) -> None:

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from mqks.broker import Broker
-from mqks.broker.client import origin
+from mqks.broker.connections.client import origin
 from mqks.client.errors import Refused
 from mqks.logs import Entry
 from mqks.web.api import Api

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mqks.broker.access import Rights
+from mqks.broker.auth.access import Rights
 
 PORT = re.compile(r":([0-9]+)\Z")  # of a Host header
 LASTS = 12 * 3600  # seconds

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from mqks import __version__
 from mqks.broker import Broker
-from mqks.broker.client import Client
-from mqks.broker.queue import Queue
+from mqks.broker.connections.client import Client
+from mqks.broker.queues.queue import Queue
 from mqks.names import text
 from mqks.web import rows
 from mqks.web.ages import Ages
@@ -57,7 +57,7 @@ class Figures:
         self._events = Events(broker)
         self._flow = Flow(broker, self._queues, self._events)
         self._disk = DiskFigures(broker)
-        self._ages = Ages(broker.time_of)
+        self._ages = Ages(broker.persistence.time_of)
         self._incidents = Incidents()
         self._pipeline = Pipeline(began=broker.wall())
         self._last_words = LastWords(broker, self._pipeline.jobs)
@@ -82,7 +82,7 @@ class Figures:
     def listen(self) -> None:
         """Hear what the pipeline says."""
         for event in (PROGRESS, STATS):
-            self.broker.listen(event, partial(self._pipeline.hear, event))
+            self.broker.listeners.listen(event, partial(self._pipeline.hear, event))
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -163,7 +163,7 @@ class Figures:
         )
 
     def _situation(self, now: float, wall: float) -> Situation:
-        journal, core = self.broker.journal, self.broker.core
+        journal, core = self.broker.persistence.journal, self.broker.core
         free, total = self._disk.space or (None, None)
         return Situation(
             broken=self.broker.broken,
@@ -221,7 +221,7 @@ class Figures:
             "uptime": round(self.uptime, 3),
             "host": self._host,
             "health": health(
-                found, len(self.broker.queues), self._pipeline.jobs.samples(wall), str(journal["durability"])
+                found, len(self.broker.queues.by_name), self._pipeline.jobs.samples(wall), str(journal["durability"])
             ),
             "totals": totals,
             "queues": [self._row(queue) for queue in self._first()],
@@ -243,16 +243,16 @@ class Figures:
         broker, core = self.broker, self.broker.core
         return {
             **self._totals.read(),
-            "connections": broker.connections,
-            "queues": len(broker.queues),
-            **self._for_a_while("sums", len(broker.queues) + len(broker.clients), self._sums),
+            "connections": broker.connections.count,
+            "queues": len(broker.queues.by_name),
+            **self._for_a_while("sums", len(broker.queues.by_name) + len(broker.connections.clients), self._sums),
             "memory": core.used,
             "max_memory": core.max_memory,
             "rates": self._totals.rates(),
         }
 
     def _sums(self) -> dict[str, int]:
-        queues, clients = self.broker.queues.values(), self.broker.clients
+        queues, clients = self.broker.queues.by_name.values(), self.broker.connections.clients
         return {
             "consumers": sum(len(client.consumers or ()) for client in clients if not client.inside),
             "ready": sum(queue.ready_count for queue in queues),
@@ -264,13 +264,13 @@ class Figures:
         return self._kept(what, many // CHOSEN_FROM, make)
 
     def _queues_for_a_while(self, what: str, choose: Callable[[], list[Queue]]) -> list[Queue]:
-        return self._for_a_while(what, len(self.broker.queues), choose)
+        return self._for_a_while(what, len(self.broker.queues.by_name), choose)
 
     def _busiest(self) -> list[Queue]:
         def place(queue: Queue) -> tuple[float, bool, bytes]:
             return -sum(self.rates(queue)), queue not in self.wrong, queue.name
 
-        queues = self.broker.queues.values()
+        queues = self.broker.queues.by_name.values()
         return _there(self._queues_for_a_while("busiest", lambda: nsmallest(MOST_OF_FLOW, queues, key=place)))
 
     def _sorted(self, sort: str, name: str = "") -> list[Queue]:
@@ -283,7 +283,7 @@ class Figures:
         def having() -> list[Queue]:
             return [queue for queue in queues if part in text(queue.name).casefold()]
 
-        queues = self._queues_for_a_while(sort, lambda: sorted(self.broker.queues.values(), key=place))
+        queues = self._queues_for_a_while(sort, lambda: sorted(self.broker.queues.by_name.values(), key=place))
         if not part:
             return queues
         if self._sought != (sort, part):  # one is kept: who types a name asks for it again and again
@@ -317,7 +317,7 @@ class Figures:
 
     def find(self, name: bytes) -> Queue | None:
         """The queue of this name, or of the name that has this address."""
-        queues = self.broker.queues
+        queues = self.broker.queues.by_name
         if (queue := queues.get(name)) is not None or b" " not in name:
             return queue
         long = (queue for queue in queues.values() if len(queue.name) > LONGEST_KEY)
@@ -327,18 +327,20 @@ class Figures:
         """How many there are, and some of them."""
         found = self._sorted(sort, name)
         chosen = _there(found[offset : offset + limit])
-        total = len(found) if name else len(self.broker.queues)
+        total = len(found) if name else len(self.broker.queues.by_name)
         return total, [self._row(queue) | {"spark": self._queues.track(queue).spark.lists()} for queue in chosen]
 
     def consumers(self, limit: int) -> list[dict[str, Any]]:
-        tracks = (self._queues.track(queue) for queue in self.broker.queues.values() if queue.consumers)
+        tracks = (self._queues.track(queue) for queue in self.broker.queues.by_name.values() if queue.consumers)
         return list(islice((row for track in tracks for row in rows.consumer_rows(track, limit)), limit))
 
     def connections(self, limit: int) -> list[dict[str, Any]]:
         now = self._clock()
         wrong = {one.client: one for one in self._wrong if one.kind == "deaf"}
         deaf = self._clients.deaf  # first, of however many
-        clients = chain(deaf, (client for client in self.broker.clients if not client.inside and client not in deaf))
+        clients = chain(
+            deaf, (client for client in self.broker.connections.clients if not client.inside and client not in deaf)
+        )
         return [rows.connection_row(client, now, wrong) for client in islice(clients, limit)]
 
     def events(self, limit: int) -> list[dict[str, Any]]:
@@ -363,7 +365,7 @@ class Figures:
         """At most so many queues with names no longer than this, those in trouble first; and all others."""
 
         def choose() -> tuple[list[Queue], list[Queue]]:
-            queues = self.broker.queues.values()
+            queues = self.broker.queues.by_name.values()
             chosen = [queue for queue in queues if len(queue.name) <= longest]
             if len(chosen) > most:
                 chosen = [queue for queue in self._sorted("trouble") if len(queue.name) <= longest][:most]
@@ -372,7 +374,7 @@ class Figures:
             known = set(chosen)
             return chosen, [queue for queue in queues if queue not in known]
 
-        chosen, others = self._for_a_while("scraped", len(self.broker.queues), choose)
+        chosen, others = self._for_a_while("scraped", len(self.broker.queues.by_name), choose)
         return _there(chosen), _there(others)
 
     def event_counts(self) -> list[tuple[bytes, int]]:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
 from mqks.broker import Broker
-from mqks.broker.access import Rights
+from mqks.broker.auth.access import Rights
 from mqks.client.errors import Refused
 from mqks.logs import Entry
 from mqks.web.inside import Ended, Inside, Line
@@ -95,7 +95,7 @@ class Tail:
     async def _go_on(self) -> None:
         first, last, count = 0, self._where - 1, 0
         asked = self._inside.history(
-            b"%d" % self._where, self._masks, most=KEPT, follow=True, limit=COUNTED, rights=self._rights
+            self._where, self._masks, most=KEPT, follow=True, limit=COUNTED, rights=self._rights
         )
         async with aclosing(asked) as pieces:
             async for lines in pieces:
@@ -147,7 +147,7 @@ class Tail:
         while self._waiting and len(out) < PIECE:
             when, line = self._waiting.popleft()
             self._bytes -= _kept(line)
-            known = self._broker.lines([line.position], KEPT)
+            known = self._broker.persistence.lines([line.position], KEPT)
             found = parts(*known.get(line.position, (b"", 0)))
             message = Parts(line.id, found.action if found else b"publish", line.event, line.data, line.size)
             out += event("message", show(line.position, when, message))

@@ -1,4 +1,4 @@
-"""Names and numbers as people read them, and as URLs carry them: safe to be sent, and never long."""
+"""Names as people read them, and as URLs carry them: safe to be sent, and never long."""
 
 from hashlib import sha256
 from urllib.parse import quote_from_bytes
@@ -8,9 +8,6 @@ from mqks.names import text
 MOST_SHOWN = 200  # characters of a name
 LONGEST_KEY = 1000  # bytes of a name that stands in URLs as it is
 BEGINNING = 100  # bytes of a longer one
-
-SPANS = ((86_400, "day"), (3_600, "h"), (60, "min"), (1, "s"))
-SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def address(name: bytes) -> bytes:
@@ -48,29 +45,3 @@ def shown(name: str) -> str:
 
 def quoted(name: str) -> str:
     return "`" + shown(name).replace("`", r"\x60") + "`"
-
-
-def duration(seconds: float) -> str:
-    """In the largest unit that it fills twice, so that little is lost: 119 s, 2 min, 36 h, 2 days."""
-    for span, unit in SPANS:
-        if seconds >= 2 * span or span == 1:
-            number = int(seconds // span)
-            return f"{number:,} {unit}s" if unit == "day" else f"{number:,} {unit}"
-    raise AssertionError("seconds are the last unit")
-
-
-def size(count: float) -> str:
-    for unit, name in SIZES:
-        if count >= unit:
-            return f"{count / unit:,.3g} {name}" if count < 1000 * unit else f"{count / unit:,.0f} {name}"
-    return f"{count:,.0f} bytes"
-
-
-def several(count: int, one: str, many: str | None = None) -> str:
-    """1 message, 1,204 messages."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def rate(value: float) -> str:
-    """Per second; few have a decimal."""
-    return f"{value:,.0f}/s" if value >= 10 else f"{value:.1f}/s"

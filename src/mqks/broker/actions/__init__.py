@@ -5,14 +5,17 @@ changes anything.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
-from mqks.broker import jsons
 from mqks.broker.actions import auth, consume, delete, history, look, publish, settle, sevx
-from mqks.broker.client import Client
-from mqks.broker.words import CONFIRM, is_json, leading_flags
+from mqks.broker.connections.client import Client
+from mqks.broker.protocol import jsons
+from mqks.broker.protocol.words import CONFIRM, is_json, leading_flags
 
-Action = Callable[[Any, Client, bytes, bytes], None]  # given the broker, of which each asks for what it needs
+if TYPE_CHECKING:
+    from mqks.broker.broker import Broker
+
+Action = Callable[["Broker", Client, bytes, bytes], None]
 
 MQKS: dict[bytes, Action] = {
     b"auth": auth.auth,

@@ -1,19 +1,23 @@
 """consume, pause and resume, rebind and subscribe: who takes from a queue, and what goes into it."""
 
-from mqks.broker.access import Asked, permit, permit_each
-from mqks.broker.bridge import MQKS
-from mqks.broker.client import Client
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mqks.broker.auth.access import Asked, Rights, permit, permit_each
+from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest
-from mqks.broker.names import check_event
-from mqks.broker.operations import Operations
-from mqks.broker.overflow import permit_bounds, permit_unused, stated
-from mqks.broker.queue import Queue
-from mqks.broker.words import (
+from mqks.broker.protocol.bridge import MQKS
+from mqks.broker.protocol.names import check_event
+from mqks.broker.protocol.words import (
     BIND,
+    BYTES,
     CONFIRM,
     CONSUMER,
+    LENGTH,
     LONG,
     MOST_WORDS,
+    OVERFLOW,
     UNUSED,
     Flags,
     TooManyWords,
@@ -22,8 +26,12 @@ from mqks.broker.words import (
     seconds,
     switch,
 )
+from mqks.broker.queues.queue import NO_BOUNDS, Bounds, Queue
 from mqks.core.parts import Consumer
 from mqks.names import Mask
+
+if TYPE_CHECKING:
+    from mqks.broker.broker import Broker
 
 CONSUME: Flags = {
     **CONSUMER,
@@ -41,7 +49,7 @@ COSTLY = 1_000  # tries, after which others have their turn
 
 
 def _read(
-    broker: Operations,
+    broker: Broker,
     client: Client,
     data: bytes,
     may: Asked,
@@ -64,12 +72,12 @@ def _read(
     added = words.lists.get(b"--add", [])
     for event in (*events, *added, *words.lists.get(b"--remove", ())):
         check_event(event)
-    queue = broker.find(name)  # what it has already is nothing new, whoever subscribed it
+    queue = broker.queues.find(name)  # what it has already is nothing new, whoever subscribed it
     permit_each(client.rights.may_bind, "consume.events", {*events, *added} - (queue.events if queue else set()))
     return words, name, queue, events
 
 
-def consume(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def consume(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     rights = client.rights
     words, name, there, events = _read(broker, client, data, rights.may_consume, "consume.queues", CONSUME, (b"--add",))
     wanted = set(events) if events or there is None else set(there.events)
@@ -77,20 +85,20 @@ def consume(broker: Operations, client: Client, request_id: bytes, data: bytes) 
     bounds = permit_bounds(rights, name, there, words)
     seconds = words.flags.get(UNUSED)
     unused = permit_unused(rights, there, seconds is not None, seconds)
-    broker.check_change(name, there, wanted, bounds, unused)
-    queue = broker.queue_to_consume(client, request_id, name, there)
-    limits = broker.set_bounds(queue, bounds)
-    before = _options(broker.consumer(client, request_id))
-    consumer = broker.join(client, request_id, queue, MQKS, b"--manual-ack" in words.flags, words)
+    broker.queues.check_change(name, there, wanted, bounds, unused)
+    queue = broker.consumers.queue_to_consume(client, request_id, name, there)
+    limits = broker.queue_limits.change(queue, bounds)
+    before = _options(broker.consumers.find(client, request_id))
+    consumer = broker.consumers.join(client, request_id, queue, MQKS, b"--manual-ack" in words.flags, words)
     changed = broker.exchange.set_events(queue, wanted)
-    changed |= broker.set_unused(queue, unused)
+    changed |= broker.queues.set_unused(queue, unused)
     knows = None if b"--add" in words.lists else consumer
     restated = before not in (None, _options(consumer))
     if changed:
-        broker.tell_update(queue, but=knows)
+        broker.updates.tell_update(queue, but=knows)
     else:
-        broker.tell_limits(queue, limits, but=knows, also=consumer if restated and not knows else None)
-    broker.keep(queue)
+        broker.updates.tell_limits(queue, limits, but=knows, also=consumer if restated and not knows else None)
+    broker.definitions.write(queue)
     if words.confirm:
         broker.core.confirm(client, request_id, consumer)
 
@@ -100,25 +108,25 @@ def _options(consumer: Consumer | None) -> tuple[object, ...] | None:
     return None if consumer is None else (consumer.manual_ack, consumer.stated, consumer.prefetch)
 
 
-def pause(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def pause(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     _pause(broker, client, request_id, data, True)
 
 
-def resume(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def resume(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     _pause(broker, client, request_id, data, False)
 
 
-def _pause(broker: Operations, client: Client, request_id: bytes, data: bytes, yes: bool) -> None:
+def _pause(broker: Broker, client: Client, request_id: bytes, data: bytes, yes: bool) -> None:
     words = parse(data, CONFIRM)
     (consumer_id,) = words.exactly(1, "a consumer")
-    consumer = broker.consumer(client, consumer_id)
+    consumer = broker.consumers.find(client, consumer_id)
     if consumer is not None:
         broker.core.pause(consumer, yes)
     if words.confirm:
         broker.core.confirm(client, request_id)
 
 
-def rebind(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def rebind(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     words, name, queue, events = _read(broker, client, data, client.rights.may_manage, "manage", BIND, REBIND_LISTS)
     alone = not words.lists and not stated(words)  # then it removes all
     wanted = set(events) if events or alone or queue is None else set(queue.events)
@@ -128,7 +136,7 @@ def rebind(broker: Operations, client: Client, request_id: bytes, data: bytes) -
     _bind(broker, client, request_id, words, name, queue, wanted)
 
 
-def _unmasked(broker: Operations, events: set[bytes], masks: list[bytes]) -> set[bytes]:
+def _unmasked(broker: Broker, events: set[bytes], masks: list[bytes]) -> set[bytes]:
     """The events that no mask matches."""
     if not masks or not events:
         return events
@@ -144,7 +152,7 @@ def _unmasked(broker: Operations, events: set[bytes], masks: list[bytes]) -> set
     return {event for event, words in split.items() if not any(mask.matches(words) for mask in prepared)}
 
 
-def subscribe(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def subscribe(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     words, name, queue, events = _read(broker, client, data, client.rights.may_consume, "consume.queues", BIND)
     if not events:
         raise BadRequest("expected a queue and events")
@@ -152,7 +160,7 @@ def subscribe(broker: Operations, client: Client, request_id: bytes, data: bytes
 
 
 def _bind(
-    broker: Operations,
+    broker: Broker,
     client: Client,
     request_id: bytes,
     words: Words,
@@ -161,13 +169,38 @@ def _bind(
     wanted: set[bytes],
 ) -> None:
     bounds = permit_bounds(client.rights, name, there, words)
-    broker.check_change(name, there, wanted, bounds, there.unused if there else None)
-    queue = broker.make_queue(name) if there is None else there
-    limits = broker.set_bounds(queue, bounds)
+    broker.queues.check_change(name, there, wanted, bounds, there.unused if there else None)
+    queue = broker.queues.make(name) if there is None else there
+    limits = broker.queue_limits.change(queue, bounds)
     if broker.exchange.set_events(queue, wanted):
-        broker.tell_update(queue)
+        broker.updates.tell_update(queue)
     else:
-        broker.tell_limits(queue, limits)
-    broker.keep(queue)
+        broker.updates.tell_limits(queue, limits)
+    broker.definitions.write(queue)
     if words.confirm:
         broker.core.confirm(client, request_id)
+
+
+def stated(words: Words) -> bool:
+    """Does a request say something about limits?"""
+    return not words.flags.keys().isdisjoint((LENGTH, BYTES, OVERFLOW))
+
+
+def permit_bounds(rights: Rights, name: bytes, queue: Queue | None, words: Words) -> Bounds:
+    """The limits that the queue has from now on. They hold for all who use it, and one that is full stops those who
+    publish: to change them is to manage it, also when it is made by that. To state what holds already is free: who
+    consumes says it again at each start."""
+    had = NO_BOUNDS if queue is None else queue.bounds
+    bounds = had.changed(words.flags)
+    if bounds != had:
+        permit(rights.may_manage(name), "manage", name)
+    return bounds
+
+
+def permit_unused(rights: Rights, queue: Queue | None, stated: bool, seconds: float | None) -> float | None:
+    """When the queue goes, from now on: whoever makes it says so. To change that later is to manage it; a consumer that
+    may not, and says nothing about it, leaves it as it is."""
+    if queue is None or queue.unused_is_sticky or queue.unused == seconds or rights.may_manage(queue.name):
+        return seconds
+    permit(not stated, "manage", queue.name)
+    return queue.unused

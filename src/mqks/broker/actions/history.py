@@ -1,13 +1,19 @@
 """history and hold: the log read again, and kept from going before it was read."""
 
-from mqks.broker.access import SHORT, Asked, permit, remembering
-from mqks.broker.client import Client
-from mqks.broker.durable import Durable
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mqks.broker.auth.access import SHORT, Asked, permit, remembering
+from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest
-from mqks.broker.history import NO_END, Stream, dtid_at, position_in
-from mqks.broker.names import check_name
-from mqks.broker.words import CONFIRM, LONG, Flags, count, parse, seconds, switch, text
+from mqks.broker.persistence.history import NO_END, Stream, dtid_at, position_in
+from mqks.broker.protocol.names import check_name
+from mqks.broker.protocol.words import CONFIRM, LONG, Flags, count, parse, seconds, switch, text
 from mqks.names import Events
+
+if TYPE_CHECKING:
+    from mqks.broker.broker import Broker
 
 MOST_MASKS = 100  # of one history: each is tried on each message
 REMEMBERED = 256  # events of which a history with masks knows whether they are wanted: most messages are of few events
@@ -25,7 +31,7 @@ HISTORY: Flags = {
 HOLD: Flags = {**CONFIRM, b"--for": lambda value: seconds(text(value))}
 
 
-def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
+def history(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     permit(bool(client.rights.history), "history")
     words = parse(data, HISTORY)
     (where,) = words.exactly(1, "where to begin")
@@ -49,7 +55,7 @@ def history(broker: Durable, client: Client, request_id: bytes, data: bytes) -> 
     broker.histories.begin(stream)
 
 
-def _set_wanted(broker: Durable, stream: Stream, events: bytes | None) -> None:
+def _set_wanted(broker: Broker, stream: Stream, events: bytes | None) -> None:
     """Which events are shown: those that are asked for, of those that may be read."""
     rights = stream.client.rights
     if events is None:
@@ -59,7 +65,7 @@ def _set_wanted(broker: Durable, stream: Stream, events: bytes | None) -> None:
     stream.wants = asked if rights.reads_all else lambda event: asked(event) and rights.may_read(event)
 
 
-def _asked(broker: Durable, stream: Stream, events: bytes) -> Asked:
+def _asked(broker: Broker, stream: Stream, events: bytes) -> Asked:
     """Is an event one of these names, or does a mask match it? How many there are is counted before they are split."""
     if len(events) > LONG:
         broker.core.rest()
@@ -80,19 +86,19 @@ def _asked(broker: Durable, stream: Stream, events: bytes) -> Asked:
     return remembering(asked, REMEMBERED)
 
 
-def _check_number(broker: Durable, client: Client, number: int) -> None:
+def _check_number(broker: Broker, client: Client, number: int) -> None:
     """May it want so many events? Words and stars of masks count as well, since each is kept."""
     if number > broker.limits.max_events and not client.inside:
         raise broker.limits.reached("max_events")
 
 
-def hold(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
+def hold(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     permit(client.rights.reads_all, "history of all events")
     words = parse(data, HOLD)
     name, where = words.exactly(2, "a name and a position")
     position = broker.histories.place(where)
     if b"--for" not in words.flags:
         raise BadRequest("expected --for={seconds}")
-    broker.hold(name, position, words.flags[b"--for"])
+    broker.persistence.hold(name, position, words.flags[b"--for"])
     if words.confirm:
         broker.core.confirm(client, request_id)

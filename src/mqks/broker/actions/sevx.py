@@ -1,21 +1,35 @@
 """SEVX: the same broker with JSON as the language of requests. Every request is answered."""
 
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
-from mqks.broker import evaluation, jsons
-from mqks.broker.access import permit
-from mqks.broker.bridge import SEVX, event_name
-from mqks.broker.client import Client
-from mqks.broker.durable import Durable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mqks.broker.actions.consume import permit_bounds, permit_unused
+from mqks.broker.auth.access import permit
+from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest
-from mqks.broker.names import check_name
-from mqks.broker.operations import Operations
-from mqks.broker.overflow import permit_bounds, permit_unused
-from mqks.broker.patterns import MOST_VALUES, Pattern, values_in
-from mqks.broker.queue import Queue
-from mqks.broker.words import AT_ONCE, CONFIRM, CONSUMER, LONG, MESSAGE, Flags, Words, before_json, number_of_seconds
+from mqks.broker.eval import evaluation
+from mqks.broker.protocol import jsons
+from mqks.broker.protocol.bridge import SEVX, event_name
+from mqks.broker.protocol.names import check_name
+from mqks.broker.protocol.words import (
+    AT_ONCE,
+    CONFIRM,
+    CONSUMER,
+    LONG,
+    MESSAGE,
+    Flags,
+    Words,
+    before_json,
+    number_of_seconds,
+)
+from mqks.broker.queues.patterns import MOST_VALUES, Pattern, values_in
+from mqks.broker.queues.queue import Queue
 from mqks.core.parts import Consumer
+
+if TYPE_CHECKING:
+    from mqks.broker.broker import Broker
 
 EVENT_TWICE = 'the key "event" is there twice: for some consumer it may be the other event'
 
@@ -49,12 +63,12 @@ def _flag(request: dict[str, Any], key: str) -> bool:
     return value
 
 
-def auth(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
+def auth(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     _, request = _request(data, ("token",))
-    broker.entrance.admit(client, request_id, _name(request, "token"))
+    broker.authentication.admit(client, request_id, _name(request, "token"))
 
 
-def send(broker: Durable, client: Client, request_id: bytes, data: bytes) -> None:
+def send(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     words, text = before_json(data, MESSAGE)
     content = jsons.load_object(text)
     event = event_name(content)
@@ -63,9 +77,9 @@ def send(broker: Durable, client: Client, request_id: bytes, data: bytes) -> Non
         raise BadRequest(EVENT_TWICE)
     client.publishes = True
     if not broker.once.is_known(words.once, request_id):
-        broker.check_room()
+        broker.capacity.check_room()
         queues = broker.exchange.queues_for(content)
-        broker.check_taken(broker.core.send(client, request_id, text, queues, words.once))
+        broker.queue_limits.check_taken(broker.core.send(client, request_id, text, queues, words.once))
         broker.exchange.count(content)
     broker.core.confirm(client, request_id)
 
@@ -91,7 +105,7 @@ def _pattern(content: Any, there: Queue | None) -> Pattern:
     return Pattern(content)
 
 
-def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def recv(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     if len(data) > LONG:
         broker.core.rest()
     words, request = _request(data, ("pattern", "queue"), ("delete_queue_when_unused", "manual_ack"), CONSUMER)
@@ -99,7 +113,7 @@ def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
     manual_ack = _flag(request, "manual_ack")
     name = _name(request, "queue")
     permit(client.rights.may_consume(name), "consume.queues", name)
-    there = broker.find(name)
+    there = broker.queues.find(name)
     pattern = _pattern(request["pattern"], there)
     changes = there is None or not pattern.same_as(there.pattern)
     if changes:
@@ -107,31 +121,33 @@ def recv(broker: Operations, client: Client, request_id: bytes, data: bytes) -> 
         permit(client.rights.may_bind(event), "consume.events", event)
     bounds = permit_bounds(client.rights, name, there, words)
     unused = permit_unused(client.rights, there, "delete_queue_when_unused" in request, unused)
-    broker.check_change(name, there, there.events if there else set(), bounds, unused, pattern if changes else None)
-    queue = broker.queue_to_consume(client, request_id, name, there)
-    limits = broker.set_bounds(queue, bounds)
-    consumer = broker.join(client, request_id, queue, SEVX, manual_ack, words)
+    broker.queues.check_change(
+        name, there, there.events if there else set(), bounds, unused, pattern if changes else None
+    )
+    queue = broker.consumers.queue_to_consume(client, request_id, name, there)
+    limits = broker.queue_limits.change(queue, bounds)
+    consumer = broker.consumers.join(client, request_id, queue, SEVX, manual_ack, words)
     if changes:
         broker.exchange.set_pattern(queue, pattern)
-        broker.tell_pattern(queue, but=consumer)
-    if broker.set_unused(queue, unused):
-        broker.tell_update(queue, but=consumer)
+        broker.updates.tell_pattern(queue, but=consumer)
+    if broker.queues.set_unused(queue, unused):
+        broker.updates.tell_update(queue, but=consumer)
     else:
-        broker.tell_limits(queue, limits, but=consumer)
-    broker.keep(queue)
+        broker.updates.tell_limits(queue, limits, but=consumer)
+    broker.definitions.write(queue)
     broker.core.confirm(client, request_id, consumer)
 
 
-def ack(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def ack(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     _settle(broker, client, request_id, data, broker.core.ack)
 
 
-def reject(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def reject(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     _settle(broker, client, request_id, data, broker.core.reject)
 
 
 def _settle(
-    broker: Operations,
+    broker: Broker,
     client: Client,
     request_id: bytes,
     data: bytes,
@@ -142,43 +158,43 @@ def _settle(
     if everything == ("event_id" in request):
         raise BadRequest("expected event_id or all: true")
     receiver_id = _name(request, "receiver_id")
-    consumer = broker.consumer(client, receiver_id)
+    consumer = broker.consumers.find(client, receiver_id)
     event_id = None if everything else _name(request, "event_id")
     if consumer is not None:
         settle(consumer, event_id)
     else:
-        broker.check_not_elsewhere(receiver_id)
+        broker.consumers.check_not_elsewhere(receiver_id)
     broker.core.confirm(client, request_id, settled=True)
 
 
-def delete_queue(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def delete_queue(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     _, request = _request(data, ("queue",))
     name = _name(request, "queue")
     permit(client.rights.may_manage(name), "manage", name)
-    queue = broker.find(name)
+    queue = broker.queues.find(name)
     if queue is not None:
-        broker.delete_queue(queue)
+        broker.queues.delete(queue)
     broker.core.confirm(client, request_id)
 
 
-def delete_receiver(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def delete_receiver(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     _, request = _request(data, ("receiver_id",))
     receiver_id = _name(request, "receiver_id")
-    consumer = broker.consumer(client, receiver_id)
+    consumer = broker.consumers.find(client, receiver_id)
     if consumer is not None:
-        broker.leave(consumer)
+        broker.consumers.leave(consumer)
     else:
-        broker.check_not_elsewhere(receiver_id)
+        broker.consumers.check_not_elsewhere(receiver_id)
     broker.core.confirm(client, request_id)
 
 
-def ping(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def ping(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     _, text = before_json(data, CONFIRM)
     _request(text, ("data",))
     broker.core.say(client, request_id + b" ok " + text + b"\n")
 
 
-def eval_(broker: Operations, client: Client, request_id: bytes, data: bytes) -> None:
+def eval_(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     permit(client.rights.eval, "eval")
     broker.core.rest()  # as in look.py
     _, request = _request(data, ("code",))

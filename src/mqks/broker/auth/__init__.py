@@ -1,0 +1,1 @@
+"""Who may do what, and how a client says who it is."""

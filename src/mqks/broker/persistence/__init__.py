@@ -1,0 +1,1 @@
+"""What outlives the process: the queues on disk, the way back from there, history, ids of `--once`."""

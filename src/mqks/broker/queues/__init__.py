@@ -1,0 +1,1 @@
+"""Queues, what goes into them, and who consumes them."""
