@@ -23,8 +23,8 @@ BUGS = (
         "publish confirmed before the sync",
         "1: ok means synced",
         "journal/journal.py",
-        "                self._sync()\n            else:\n                self._core.release_replies",
-        "                self._sync()\n            if True:\n                self._core.release_replies",
+        "                self._sync()\n            else:\n                self._core.confirmations.release_replies",
+        "                self._sync()\n            if True:\n                self._core.confirmations.release_replies",
         "power",
     ),
     Bug(
@@ -32,16 +32,18 @@ BUGS = (
         "1: ok means synced",
         "journal/journal.py",
         "                self._synced(writes, position)\n\n        if not files:",
-        "                self._synced(self._core.written, self._core.written_position)\n\n        if not files:",
+        "                self._synced(self._core.confirmations.written, self._core.log.written)\n\n"
+        "        if not files:",
         "power",
     ),
     Bug(
         "rebind confirmed at once",
         "1: ok means synced",
         "broker/actions/consume.py",
-        "    broker.definitions.write(queue)\n    if words.confirm:\n        broker.core.confirm(client, request_id)\n",
         "    broker.definitions.write(queue)\n    if words.confirm:\n"
-        '        broker.core.say(client, request_id + b" ok \\n")\n',
+        "        broker.core.confirmations.confirm(client, request_id)\n",
+        "    broker.definitions.write(queue)\n    if words.confirm:\n"
+        '        broker.core.output.say(client, request_id + b" ok \\n")\n',
         "power",
     ),
     # ── 2: what a crash leaves ──
@@ -150,9 +152,11 @@ BUGS = (
         "broker/actions/sevx.py",
         "        broker.capacity.check_room()\n"
         "        queues = broker.exchange.queues_for(content)\n"
-        "        broker.queue_limits.check_taken(broker.core.send(client, request_id, text, queues, words.once))\n",
+        "        full = broker.core.router.send(client, request_id, text, queues, words.once)\n"
+        "        broker.queue_limits.check_taken(full)\n",
         "        queues = broker.exchange.queues_for(content)\n"
-        "        broker.queue_limits.check_taken(broker.core.send(client, request_id, text, queues, words.once))\n"
+        "        full = broker.core.router.send(client, request_id, text, queues, words.once)\n"
+        "        broker.queue_limits.check_taken(full)\n"
         "        broker.capacity.check_room()\n",
         "history",
     ),
@@ -162,7 +166,7 @@ BUGS = (
         "journal/journal.py",
         '            log.error(Entry("{reason}", reason=reason))\n            self._owner.drop_held()',
         '            log.error(Entry("{reason}", reason=reason))\n'
-        "            self._core.release_replies(self._core.written)",
+        "            self._core.confirmations.release_replies(self._core.confirmations.written)",
         "sim",
     ),
     Bug(
@@ -195,16 +199,16 @@ BUGS = (
         "acks confirmed before progress is synced",
         "5: a confirmed ack never comes back",
         "journal/journal.py",
-        "        if self._core.settled_waits or not self._core.waits_for_disk:",
-        "        if not self._core.waits_for_disk:",
+        "        if self._core.confirmations.settled_waits or not self._core.confirmations.waits_for_disk:",
+        "        if not self._core.confirmations.waits_for_disk:",
         "power",
     ),
     Bug(
         "delivered though it cannot be recorded",
         "5: repeated deliveries carry retry=",
         "journal/journal.py",
-        "        self._core.charge(len(words))\n        return False",
-        "        self._core.charge(len(words))\n        return True",
+        "        self._core.account.charge(len(words))\n        return False",
+        "        self._core.account.charge(len(words))\n        return True",
         "sim",
     ),
     Bug(
@@ -247,7 +251,7 @@ BUGS = (
         "full memory takes new queues",
         "6: memory is limited",
         "broker/capacity.py",
-        '        if self._core.full:\n            raise self._limits.reached("max_memory")',
+        '        if self._core.account.full:\n            raise self._limits.reached("max_memory")',
         "        return",
         "sim",
     ),

@@ -81,7 +81,7 @@ def test_a_stranger_is_told_to_say_who_it_is_and_may_go_on(door: Door, caplog: p
     answers = door.say(b"p1 ping hi", b"m1 publish e1 data", b"x", b'r1 recv {"queue": "q", "pattern": {}}')
     assert [is_error(line, name) for line, name in zip(answers, (b"p1", b"m1", b"x", b"r1"), strict=True)] == [True] * 4
     assert caplog.text.count("say who you are first: auth {token}") >= 3
-    assert not door.hung_up and not door.broker.queues.by_name and not door.broker.core.published
+    assert not door.hung_up and not door.broker.queues.by_name and not door.broker.core.router.published
 
 
 def test_a_stranger_that_goes_on_is_hung_up_on(door: Door, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,7 +99,7 @@ def test_what_follows_an_auth_waits_until_it_is_decided(door: Door, line: bytes)
     assert [(token, peer) for token, peer, _ in door.asked] == [(TOKEN, PEER)]
     assert door.say(b"p2 ping 2") == []
     assert door.decide(EVERYTHING) == [b"a1 ok ", b"p1 ok 1", b"p2 ok 2"]
-    assert door.broker.core.published == 1
+    assert door.broker.core.router.published == 1
     assert (door.client.stranger, door.client.rights, door.client.granted) == (False, EVERYTHING, None)
     assert door.say(b"p3 ping 3") == [b"p3 ok 3"]
 
@@ -424,7 +424,7 @@ def test_who_speaks_http_is_told_once_and_nothing_after_it_is_heard(line: bytes)
     assert hung_up == [client]
     broker.feed(client, b"m2 publish e1 d1\n")
     broker.turn()
-    assert not broker.queues.by_name and not broker.core.published
+    assert not broker.queues.by_name and not broker.core.router.published
 
 
 def client_hello() -> bytes:
@@ -454,7 +454,7 @@ def test_who_speaks_tls_to_a_plain_port_is_told_once_and_nothing_of_it_is_heard(
     broker.turn()
     assert masked(client.pending()) == masked(b"- error 20261231235959123456uN1q\n")
     assert hung_up == [client]
-    assert not broker.queues.by_name and not broker.core.published
+    assert not broker.queues.by_name and not broker.core.router.published
     assert caplog.text.count("it speaks TLS to a plain port") == 1
 
 

@@ -47,7 +47,7 @@ def test_each_subscribed_event_counts_the_messages_of_its_name_in_both_dialects(
         b'm9 send {"no": "name"}',
     )
     assert sorted(broker.core.events.counts()) == [(b"e1", 4), (b"e2", 0), (b"e3", 2)]
-    assert broker.core.published == 9, "also those that no event counts"
+    assert broker.core.router.published == 9, "also those that no event counts"
 
 
 def test_an_event_counts_from_when_it_is_subscribed() -> None:
@@ -177,7 +177,7 @@ def test_bytes_are_not_added_up_when_asked_for() -> None:
     client = broker.connect("127.0.0.1:1")
     said(broker, client, b"a ping 1")
     broker.connections.clients.clear()
-    assert (broker.core.bytes_in, broker.core.bytes_out) == (9, 7)
+    assert (broker.core.parser.bytes_in, broker.core.delivery.bytes_out) == (9, 7)
 
 
 def test_bytes_of_clients_that_are_gone_still_count() -> None:
@@ -185,11 +185,11 @@ def test_bytes_of_clients_that_are_gone_still_count() -> None:
     first, second = broker.connect("127.0.0.1:1"), broker.connect("127.0.0.1:2")
     said(broker, first, b"a ping 1")
     said(broker, second, b"b ping 22")
-    assert (broker.core.bytes_in, broker.core.bytes_out) == (9 + 10, len("a ok 1\n") + len("b ok 22\n"))
+    assert (broker.core.parser.bytes_in, broker.core.delivery.bytes_out) == (9 + 10, len("a ok 1\n") + len("b ok 22\n"))
     broker.disconnect(first)
-    assert (broker.core.bytes_in, broker.core.bytes_out) == (19, 15)
+    assert (broker.core.parser.bytes_in, broker.core.delivery.bytes_out) == (19, 15)
     said(broker, second, b"c ping")
-    assert broker.core.bytes_in == 19 + 7
+    assert broker.core.parser.bytes_in == 19 + 7
 
 
 def test_a_client_knows_since_when_it_is_here() -> None:
@@ -205,14 +205,14 @@ def test_one_from_inside_is_served_and_is_in_no_figures() -> None:
     client, inside = broker.connect("127.0.0.1:1"), broker.connect("127.0.0.1:0", inside=True)
     assert (client.inside, inside.inside) == (False, True)
     assert said(broker, inside, b"p ping 1") == b"p ok 1\n"
-    assert (broker.connections.count, broker.core.bytes_in, broker.core.bytes_out) == (1, 0, 0)
+    assert (broker.connections.count, broker.core.parser.bytes_in, broker.core.delivery.bytes_out) == (1, 0, 0)
     expression = b"v _eval (state.connections, [address for address in state.clients])"
     assert said(broker, client, expression) == b"v ok (1, ['127.0.0.1:1'])\n"
     broker.disconnect(inside)
     assert broker.connections.count == 1
     broker.disconnect(client)
     assert broker.connections.count == 0
-    assert broker.core.bytes_in == len(expression) + 1
+    assert broker.core.parser.bytes_in == len(expression) + 1
 
 
 def test_clients_that_are_turned_away_are_counted() -> None:

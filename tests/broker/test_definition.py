@@ -74,7 +74,7 @@ def test_seconds_are_told_as_consume_takes_them(asked: float) -> None:
 def test_a_journal_with_seconds_as_they_were_written_before(written: bytes, taken: float) -> None:
     on_disk = OnDisk()
     on_disk.say(on_disk.connect(), b"r1 rebind q1 e1", b"m1 publish e1 d1")
-    on_disk.broker.core.record(
+    on_disk.broker.core.router.record(
         b"%s rebind q1 e1 --delete-queue-when-unused=%s\n" % (on_disk.broker.new_dtid(), written)
     )
     on_disk.broker.turn()

@@ -112,10 +112,10 @@ def test_short_lives_leave_nothing_in_the_count(messages: int, end: str, ack: by
         broker.feed(publisher, b"d delete_queue q1\n")
 
     live()
-    used = broker.core.used
+    used = broker.core.account.used
     for _ in range(50):
         live()
-    assert broker.core.used == used
+    assert broker.core.account.used == used
 
 
 def test_one_who_was_busy_once_costs_little_later() -> None:
@@ -126,10 +126,10 @@ def test_one_who_was_busy_once_costs_little_later() -> None:
         said(broker, client)
         broker.feed(client, b"p ping\n")
         said(broker, client)
-    used = broker.core.used
+    used = broker.core.account.used
     for client in clients:
         broker.feed(client, b"p ping\n")
-    assert broker.core.used - used < 50 * 1024
+    assert broker.core.account.used - used < 50 * 1024
 
 
 def test_queues_and_subscriptions_count_as_memory_and_are_refused_when_it_is_full() -> None:
@@ -150,7 +150,7 @@ def test_queues_and_subscriptions_count_as_memory_and_are_refused_when_it_is_ful
     for n in range(queues):
         broker.feed(client, b"d delete_queue q%d\n" % n)
     said(broker, client)
-    assert broker.core.used < 1 << 17
+    assert broker.core.account.used < 1 << 17
 
 
 def test_an_update_made_for_many_is_made_once() -> None:

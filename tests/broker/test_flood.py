@@ -236,7 +236,7 @@ def test_refused_publishes_are_one_mistake(caplog: pytest.LogCaptureFixture) -> 
     broker = Broker(max_memory=1 << 16)
     client = broker.connect(PEER)
     broker.feed(client, b"s subscribe q1 e1\n" + b"m publish e1 d\n")
-    assert client.pending() == b"" and broker.core.full
+    assert client.pending() == b"" and broker.core.account.full
     broker.feed(client, b'm1 publish e1 d\nm2 publish e1\nm3 publish --confirm e2 d\nm4 send {"event": "e1"}\n')
     replies = [line.rpartition(b" ") for line in client.pending().splitlines()]
     assert [reply for reply, _, _ in replies] == [b"m%d error" % n for n in range(1, 5)]

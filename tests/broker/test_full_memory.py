@@ -18,10 +18,10 @@ class Full:
         self.client = self.broker.connect(PEER)
 
     def fill(self) -> None:
-        self.broker.core.charge(self.broker.core.max_memory)
+        self.broker.core.account.charge(self.broker.core.account.max_memory)
 
     def ease(self) -> None:
-        self.broker.core.charge(-self.broker.core.max_memory)
+        self.broker.core.account.charge(-self.broker.core.account.max_memory)
         self.broker.turn()  # in which it is found that there is memory,
         self.broker.turn()  # and those are heard who waited for it
 
@@ -124,7 +124,7 @@ def test_nothing_is_kept_of_one_who_goes_before_it_is_told(full: Full) -> None:
     full.feed(b"r rebind q1 --remove e2")
     full.broker.disconnect(other)
     full.ease()
-    assert full.broker.core.used < full.broker.core.max_memory
+    assert full.broker.core.account.used < full.broker.core.account.max_memory
 
 
 def test_very_many_that_could_not_be_told_are_told_in_several_turns(full: Full) -> None:
@@ -134,8 +134,8 @@ def test_very_many_that_could_not_be_told_are_told_in_several_turns(full: Full) 
         full.broker.feed(client, b"p pause nobody\n" + b"".join(lines))
     full.fill()
     for consumer in full.broker.queues.by_name[b"q1"].consumers:
-        full.broker.core.tell(consumer)
-    full.broker.core.charge(-full.broker.core.max_memory)
+        full.broker.core.output.tell(consumer)
+    full.broker.core.account.charge(-full.broker.core.account.max_memory)
     told = []
     for _ in range(3):
         full.broker.turn()
@@ -152,8 +152,8 @@ def test_very_many_that_could_not_be_told_are_told_in_several_turns(full: Full) 
 def ceil(full: Full) -> int:
     """Fill memory up to where nothing is delivered; answers by how much."""
     core = full.broker.core
-    size = core.ceiling - core.used
-    core.charge(size)
+    size = core.account.ceiling - core.account.used
+    core.account.charge(size)
     return size
 
 
@@ -165,7 +165,7 @@ def test_above_the_ceiling_nothing_is_delivered_and_all_of_it_later(full: Full) 
     full.feed(b"c2 consume q2")
     full.feed(b"p ping")
     assert full.read() == [b"p ok "]
-    full.broker.core.charge(-size)
+    full.broker.core.account.charge(-size)
     full.broker.turn()
     assert full.read() == [b"c2 ok m1 event=e1 d1", b"c2 ok m2 event=e1 d2"]
 
@@ -176,7 +176,7 @@ def test_messages_that_fill_the_memory_can_be_drained() -> None:
     publisher = broker.connect(PEER)
     broker.feed(publisher, b"r rebind q1 e1\n")
     broker.feed(publisher, b"".join(b"m%d publish e1 %s\n" % (number, b"x" * 1000) for number in range(5000)))
-    assert broker.core.full
+    assert broker.core.account.full
     assert broker.connections.limit_error(PEER) is None
     there = broker.queues.by_name[b"q1"].ready_count
     consumer = broker.connect(PEER)
@@ -188,7 +188,7 @@ def test_messages_that_fill_the_memory_can_be_drained() -> None:
         broker.feed(consumer, b"".join(b"a ack c1 %s\n" % id for id in came))
         there -= len(came)
     assert there == 0
-    assert not broker.core.full
+    assert not broker.core.account.full
 
 
 def test_above_the_ceiling_only_short_requests_are_heard(full: Full) -> None:
@@ -208,12 +208,12 @@ def test_who_does_not_read_is_cut_off_when_others_get_nothing_for_it() -> None:
     deaf, reader = broker.connect(PEER), broker.connect(PEER)
     broker.feed(deaf, b"p ping\n")
     broker.feed(reader, b"p ping\n")
-    broker.core.charge(broker.core.max_memory)
+    broker.core.account.charge(broker.core.account.max_memory)
     for second in range(20):
         now = float(second)
         broker.sent(reader, 1 if second < 5 else 0)
         assert broker.connections.overdue() == [], "there is memory for deliveries"
-    broker.core.charge(broker.core.ceiling - broker.core.used)
+    broker.core.account.charge(broker.core.account.ceiling - broker.core.account.used)
     cut_off: dict[Client, int] = {}
     for second in range(20, 40):
         now = float(second)

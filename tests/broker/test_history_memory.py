@@ -79,12 +79,12 @@ def test_clients_that_do_not_read_hold_a_bounded_part_of_memory_that_is_counted(
         gc.collect()
         held = stage.broker.histories.held
         assert 0 < held == read_for_streams()
-        before = stage.broker.core.used
+        before = stage.broker.core.account.used
         for client in deaf:
             stage.broker.disconnect(client)
         assert stage.broker.histories.held == 0
-        assert stage.broker.core.used <= before - held
-        used.append(stage.broker.core.used)
+        assert stage.broker.core.account.used <= before - held
+        used.append(stage.broker.core.account.used)
     assert used[1] == used[2]
 
 
@@ -207,29 +207,29 @@ def test_what_a_history_wants_is_counted_as_long_as_it_goes_on(events: bytes) ->
     broker.feed(client, asked + b"d delete_consumer h1\n")  # what is made once is made
     broker.turn()
     broker.sent(client, client.pending_size)
-    before = broker.core.used
+    before = broker.core.account.used
     tracemalloc.start()
     broker.feed(client, asked)
     broker.turn()
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    counted = broker.core.used - before
+    counted = broker.core.account.used - before
     assert 0 < taken <= counted
     broker.feed(client, b"d delete_consumer h1\n")
     broker.turn()
     broker.sent(client, client.pending_size)
-    assert broker.core.used == before, "it has seen enough"
+    assert broker.core.account.used == before, "it has seen enough"
     broker.feed(client, asked)
     broker.disconnect(client)
-    assert broker.core.used <= before, "it has gone"
+    assert broker.core.account.used <= before, "it has gone"
 
 
 def test_what_is_remembered_is_counted_beforehand() -> None:
     broker = Broker(clock=lambda: 0.0)
     client = broker.connect(PEER)
-    before = broker.core.used
+    before = broker.core.account.used
     broker.feed(client, b"h1 history latest --follow --events=*.no\n")
-    counted = broker.core.used - before
+    counted = broker.core.account.used - before
     (stream,) = (one for one in gc.get_objects() if isinstance(one, Stream) and one.client is client)
     assert stream.wants
     tracemalloc.start()
@@ -247,7 +247,7 @@ def test_full_memory_leaves_a_reserve_for_histories(
 ) -> None:
     monkeypatch.setattr(capacity, "RESERVE", 4096)
     stage = Stage(journaled)
-    stage.broker.core.charge(stage.broker.core.max_memory)
+    stage.broker.core.account.charge(stage.broker.core.account.max_memory)
     client = stage.broker.connect(PEER)
     stage.broker.feed(client, b"h1 history latest\nh2 history latest --events=e.1\n")
     stage.broker.feed(client, b"h3 history latest --events=%s\n" % NAMES[:3999])
@@ -261,7 +261,7 @@ def test_full_memory_leaves_a_reserve_for_histories(
 
 def test_a_full_disk_keeps_nobody_from_reading() -> None:
     stage = Stage(journaled=True)
-    stage.broker.core.refusing = True
+    stage.broker.core.log.refusing = True
     client = stage.connect()
     stage.broker.feed(client, b"h1 history latest --events=%s\n" % NAMES)
     stage.work()

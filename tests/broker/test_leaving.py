@@ -32,12 +32,12 @@ def test_a_checkpoint_keeps_no_part_of_the_log_that_no_queue_knows(consume: byte
     on_disk.broker.feed(client, b"".join(line + b"\n" for line in leave))
     on_disk.work()
     assert not on_disk.broker.queues.by_name and client.pending_size > 1000
-    assert on_disk.broker.core.extents() == b""
+    assert on_disk.broker.core.log.extents() == b""
     on_disk.broker.sent(client, client.pending_size)
     on_disk.broker.disconnect(client)
     on_disk.work()
     on_disk.crash()
-    assert on_disk.broker.core.extents() == b""
+    assert on_disk.broker.core.log.extents() == b""
 
 
 def test_one_that_has_left_gets_what_is_on_its_way_and_the_queue_is_done_with_it() -> None:
@@ -50,4 +50,4 @@ def test_one_that_has_left_gets_what_is_on_its_way_and_the_queue_is_done_with_it
     assert on_disk.queue().length == 0
     on_disk.broker.feed(client, b"d delete_queue q1\n")
     on_disk.work()
-    assert on_disk.broker.core.extents() == b""
+    assert on_disk.broker.core.log.extents() == b""

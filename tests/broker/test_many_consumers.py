@@ -71,7 +71,7 @@ def test_consumers_of_a_closed_connection_leave_in_several_turns() -> None:
     crowd.broker.disconnect(crowd.crowd)
     left = crowd.turns(lambda: len(crowd.queue.consumers))
     assert len(left) > 3
-    assert left[-1] == crowd.broker.core.consumers == 0
+    assert left[-1] == crowd.broker.core.acks.consumers == 0
     assert all(before - after <= QUOTA // LEAVING + 1 for before, after in zip([MANY, *left], left, strict=False))
     assert crowd.crowd not in crowd.broker.connections.clients
 
@@ -125,27 +125,27 @@ def test_consumers_without_room_are_looked_at_once_and_not_for_each_message() ->
     core = crowd.broker.core
     crowd.ask(*[b"m publish e d"] * 5001)
     crowd.broker.turn()
-    assert core.delivered == 5000
-    before = core.effort
+    assert core.delivery.delivered == 5000
+    before = core.work.effort
     for _ in range(100):
         crowd.ask(b"m publish e d")
         crowd.broker.turn()
-    assert core.effort - before <= 100 * 3, "a put, a look at the queue, and nobody to give it to"
+    assert core.work.effort - before <= 100 * 3, "a put, a look at the queue, and nobody to give it to"
     crowd.broker.feed(crowd.crowd, b"a ack c4321 m\n")
-    before = core.effort
+    before = core.work.effort
     crowd.broker.turn()
-    assert core.delivered == 5001
-    assert core.effort - before <= 3
+    assert core.delivery.delivered == 5001
+    assert core.work.effort - before <= 3
 
 
 def test_a_turn_delivers_so_many_messages_and_the_next_one_goes_on() -> None:
     crowd = Crowd(consumers=4, flags=b" e")
     core, count = crowd.broker.core, DELIVERIES + 1000
     crowd.ask(*(b"m%d publish e d" % number for number in range(count)))
-    before = core.effort
+    before = core.work.effort
     crowd.broker.turn()
-    assert core.effort - before <= DELIVERIES + 1
-    assert 0 < count - core.delivered < 1100
+    assert core.work.effort - before <= DELIVERIES + 1
+    assert 0 < count - core.delivery.delivered < 1100
     crowd.broker.turn()
     told = [line.split(b" ") for line in crowd.read(crowd.crowd)]
     assert [(words[0], words[2]) for words in told] == [(b"c%d" % (n % 4), b"m%d" % n) for n in range(count)]
@@ -158,10 +158,10 @@ def test_large_messages_are_more_work() -> None:
     broker.feed(consumers, b"".join(b"c%d consume q%d e\n" % (number, number) for number in range(100)))
     broker.feed(publisher, b"m publish e %s\n" % (b"x" * (1 << 19)))
     turns = 0
-    while broker.core.delivered < 100:
-        before = broker.core.delivered
+    while broker.core.delivery.delivered < 100:
+        before = broker.core.delivery.delivered
         broker.turn()
-        assert 0 < broker.core.delivered - before <= DELIVERIES * 256 // (1 << 19) + 1
+        assert 0 < broker.core.delivery.delivered - before <= DELIVERIES * 256 // (1 << 19) + 1
         turns += 1
     assert turns == 2
 
@@ -229,7 +229,7 @@ def test_a_queue_that_is_deleted_gives_back_what_its_consumers_took() -> None:
         crowd.ask(b"dq1 delete_queue q")
         crowd.turns(lambda: 0)
         crowd.read(crowd.crowd)
-        used.append(crowd.broker.core.used)
+        used.append(crowd.broker.core.account.used)
     assert used == used[:1] * 3
 
 
@@ -256,7 +256,7 @@ def test_changes_while_all_are_told_are_told_once_more() -> None:
         crowd.ask(b"r rebind q e%d" % number)
     crowd.ask(b"m publish e9 d")
     told: list[bytes] = []
-    delivered = crowd.turns(lambda: told.extend(crowd.read(crowd.crowd)) or crowd.broker.core.delivered)  # type: ignore[func-returns-value]
+    delivered = crowd.turns(lambda: told.extend(crowd.read(crowd.crowd)) or crowd.broker.core.delivery.delivered)  # type: ignore[func-returns-value]
     assert 1 in delivered[:-2], "before the second round ended"
     updates = [line for line in told if b"--update" in line]
     assert MANY < len(updates) <= 2 * MANY
@@ -275,9 +275,9 @@ def test_consumers_that_left_meanwhile_are_not_told() -> None:
 
 def test_very_many_consumers_are_told_in_several_turns_that_their_queue_is_gone() -> None:
     crowd = Crowd()
-    used = crowd.broker.core.used
+    used = crowd.broker.core.account.used
     assert crowd.ask(b"d delete_queue --confirm q") == [b"d ok "]
-    assert crowd.broker.core.consumers == 0
+    assert crowd.broker.core.acks.consumers == 0
     crowd.broker.feed(crowd.crowd, b"c%d consume --confirm q2\n" % (MANY - 1))
     told: list[bytes] = []
     counts = crowd.turns(lambda: told.extend(crowd.read(crowd.crowd)) or len(told))  # type: ignore[func-returns-value]
@@ -285,7 +285,7 @@ def test_very_many_consumers_are_told_in_several_turns_that_their_queue_is_gone(
     late = b"c%d ok " % (MANY - 1)
     assert late in told, "the id is in use again: what was told of it is of the new consumer"
     assert [line for line in told if line != late] == [b"c%d ok --update q" % number for number in range(MANY - 1)]
-    assert crowd.broker.core.used < used - 100 * MANY
+    assert crowd.broker.core.account.used < used - 100 * MANY
 
 
 # ── whose turn it is ──
@@ -337,7 +337,7 @@ def test_consumers_take_turns_as_in_a_list(steps: list[tuple[str, int]], at_firs
             broker.turn()
             expected = reference.next(paused)
             if expected is None:
-                broker.core.purge(broker.queues.by_name[b"q"], 1)
+                broker.core.limits.purge(broker.queues.by_name[b"q"], 1)
             assert [line.split(b" ")[0] for line in crowd.read(crowd.crowd)] == ([expected] if expected else [])
         elif there and kind == "l":
             broker.feed(crowd.crowd, b"d delete_consumer %s\n" % one)
@@ -457,10 +457,10 @@ def test_stats_that_find_no_memory_are_an_error() -> None:
     client = broker.connect(PEER)
     broker.feed(client, b"".join(b"rb rebind q%d e\n" % number for number in range(1500)))
     broker.turn()
-    free = broker.core.max_memory - broker.core.used
+    free = broker.core.account.max_memory - broker.core.account.used
     assert free > 0
-    broker.core.charge(free - (128 << 10))
-    used = broker.core.used
+    broker.core.account.charge(free - (128 << 10))
+    used = broker.core.account.used
     broker.sent(client, len(client.pending()))
     broker.feed(client, b"st stats\n")
     while len(broker.slices):
@@ -468,19 +468,19 @@ def test_stats_that_find_no_memory_are_an_error() -> None:
     assert client.pending().startswith(b"st error ")
     broker.sent(client, len(client.pending()))
     broker.turn()
-    assert broker.core.used - used < 1 << 10  # the log's timer
+    assert broker.core.account.used - used < 1 << 10  # the log's timer
 
 
 def test_a_client_that_goes_gets_no_stats() -> None:
     crowd = Crowd(1)
-    used = crowd.broker.core.used
+    used = crowd.broker.core.account.used
     crowd.ask(*(b"s subscribe q%d e%d" % (number, number) for number in range(1, 2 * QUOTA // inspection.STATS)))
     crowd.ask(b"t stats")
     crowd.broker.disconnect(crowd.other)
     crowd.turns(lambda: 0)
     for queue in list(crowd.broker.queues.by_name.values())[1:]:
         crowd.broker.queues.delete(queue)
-    assert crowd.broker.core.used <= used
+    assert crowd.broker.core.account.used <= used
 
 
 # ── checkpoints ──

@@ -1,8 +1,8 @@
 """Memory comes back: whatever is settled, deleted, disconnected or given up leaves nothing behind.
 
-`core.held` counts the bytes of messages that are kept, `core.used` all that the core has taken. Some of it stays for
-the next time: the segment being written, some segments and out-buffers at rest. A test begins with all of these in
-place; then whatever it does, each time must end where it began, give or take a page (SLACK).
+`core.log.held` counts the bytes of messages that are kept, `core.account.used` all that the core has taken. Some of it
+stays for the next time: the segment being written, some segments and out-buffers at rest. A test begins with all of
+these in place; then whatever it does, each time must end where it began, give or take a page (SLACK).
 """
 
 import gc
@@ -46,11 +46,11 @@ class Driven:
 
     @property
     def held(self) -> int:
-        return self.broker.core.held
+        return self.broker.core.log.held
 
     @property
     def used(self) -> int:
-        return self.broker.core.used
+        return self.broker.core.account.used
 
     def feed(self, *lines: bytes) -> None:
         self.broker.feed(self.client, b"".join(line + b"\n" for line in lines))
@@ -396,8 +396,8 @@ def test_with_full_memory_no_queue_has_another_pattern() -> None:
     """Also one that names the same event, or none. What it had may be asked for as before, to make room."""
     driven = Driven()
     driven.talk(recv({"event": "e1", "data": 1}), recv({"a": 1}, "q2", "r2"))
-    driven.broker.core.charge(1 << 40)
-    assert driven.broker.core.full
+    driven.broker.core.account.charge(1 << 40)
+    assert driven.broker.core.account.full
     for refused in (recv({"event": "e1", "data": 2}), recv({"a": 2}, "q2", "r2")):
         (answer,) = driven.talk(refused)
         assert b" error " in answer
@@ -444,7 +444,7 @@ def test_full_memory_leaves_a_reserve_for_consumers(
     driven.talk(consume(there))
     cost = CONSUMER_COST + 4
     monkeypatch.setattr(capacity, "RESERVE", driven.broker.capacity.readers.used + 3 * cost)
-    driven.broker.core.charge(1 << 40)
+    driven.broker.core.account.charge(1 << 40)
     before = driven.used
     assert not any(b" error " in line for line in driven.talk(consume(there), *map(consume, (b"c1", b"c2", b"c3"))))
     assert driven.used == before + 3 * cost
@@ -550,7 +550,7 @@ def test_clients_that_went_while_their_lines_waited_are_forgotten() -> None:
     before = clients_alive()
     for _ in range(10):
         client = driven.broker.connect(PEER)
-        driven.broker.core.block(client)
+        driven.broker.core.parser.block(client)
         driven.broker.feed(client, b"p ping\n")
         assert client.unheard
         driven.broker.disconnect(client)

@@ -87,7 +87,7 @@ def settled(on_disk: OnDisk, client: Client) -> int:
     for _ in range(3):
         on_disk.wait(2.0)
         on_disk.said(client)
-    return on_disk.broker.core.used
+    return on_disk.broker.core.account.used
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,7 +101,7 @@ def test_what_is_created_is_charged_until_it_is_released(kind: str) -> None:
     for _ in range(3):
         start = settled(on_disk, client)
         create(on_disk, client)
-        created = on_disk.broker.core.used
+        created = on_disk.broker.core.account.used
         assert created > start
         release(on_disk, client)
         charged.append(settled(on_disk, client))
@@ -140,25 +140,25 @@ def test_figures_of_queues_are_charged_and_not_begun_when_memory_is_full() -> No
     stage = Stage()
     client, core = stage.connect(), stage.broker.core
     stage.say(client, b"r rebind q1 e1", b"r rebind q2 e2")
-    before = core.used
+    before = core.account.used
     stage.wait()
-    quiet = core.used
+    quiet = core.account.used
     assert quiet - before >= 2 * TRACK_COST
     stage.say(client, b"c1 consume q1", b"m1 publish e1 d1")
-    busy = core.used
+    busy = core.account.used
     stage.wait()
-    assert core.used - busy >= BUSY_COST, "more while something happens"
+    assert core.account.used - busy >= BUSY_COST, "more while something happens"
     stage.say(client, b"r rebind q3")
-    core.charge(core.max_memory)
-    full = core.used
+    core.account.charge(core.account.max_memory)
+    full = core.account.used
     stage.wait(10)
-    assert core.used <= full, "nothing is begun of another queue"
-    core.charge(-core.max_memory)
+    assert core.account.used <= full, "nothing is begun of another queue"
+    core.account.charge(-core.account.max_memory)
     stage.wait()
-    there = core.used
+    there = core.account.used
     stage.say(client, b"d delete_queue q1", b"d delete_queue q2", b"d delete_queue q3")
     stage.wait(10)
-    assert there - core.used >= 3 * (TRACK_COST + QUEUE_COST)
+    assert there - core.account.used >= 3 * (TRACK_COST + QUEUE_COST)
 
 
 def test_rates_of_very_many_events_are_not_taken_when_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,8 +167,8 @@ def test_rates_of_very_many_events_are_not_taken_when_memory_is_full(monkeypatch
     stage.say(stage.connect(), b"r rebind q1 e1 e2 e3")
     stage.wait(10)
     assert stage.figures.event_count() == 3
-    charged = stage.broker.core.used
-    stage.broker.core.charge(stage.broker.core.max_memory)
+    charged = stage.broker.core.account.used
+    stage.broker.core.account.charge(stage.broker.core.account.max_memory)
     stage.wait(10)
     assert stage.figures.event_count() == 0
-    assert stage.broker.core.used < charged + stage.broker.core.max_memory
+    assert stage.broker.core.account.used < charged + stage.broker.core.account.max_memory

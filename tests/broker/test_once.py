@@ -55,7 +55,7 @@ class Driven:
 
     @property
     def used(self) -> int:
-        return self.broker.core.used
+        return self.broker.core.account.used
 
 
 # ── how long ──
@@ -222,7 +222,7 @@ def test_a_duplicate_is_answered_also_when_memory_is_full() -> None:
 
     say(b"s1 subscribe q1 e1")
     assert say(b"m1 publish --once --confirm e1 d1") == b"m1 ok \n"
-    while not broker.core.full:
+    while not broker.core.account.full:
         say(b"m publish e1 " + b"x" * 10_000)
     assert say(b"m2 publish --once --confirm e1 d2").startswith(b"m2 error ")
     assert say(b"m1 publish --once --confirm e1 d1") == b"m1 ok \n"

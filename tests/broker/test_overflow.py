@@ -53,7 +53,7 @@ def ids(lines: list[bytes]) -> list[int]:
 
 def measured(on_disk: OnDisk) -> int | None:
     """What the queue's messages have, all looked at."""
-    return on_disk.broker.core.measure(on_disk.queue(), 1 << 40, 1 << 40)
+    return on_disk.broker.core.limits.measure(on_disk.queue(), 1 << 40, 1 << 40)
 
 
 # ── bytes ──
@@ -189,7 +189,7 @@ def test_what_was_dropped_stays_so(options: dict[str, Any], how: str) -> None:
     on_disk = OnDisk(**options)
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1 --max-length=7 --overflow=drop-oldest")
     assert publish(on_disk, *range(30)) == []
-    assert (on_disk.queue().length, on_disk.queue().dropped, on_disk.broker.core.dropped) == (7, 23, 23)
+    assert (on_disk.queue().length, on_disk.queue().dropped, on_disk.broker.core.limits.dropped) == (7, 23, 23)
     again(on_disk, how)
     assert (on_disk.queue().length, on_disk.queue().dropped, on_disk.queue().max_length) == (7, 0, 7)
     publish(on_disk, 30)
@@ -364,14 +364,14 @@ def test_what_is_refused_is_not_counted_not_heard_and_not_in_the_log() -> None:
     broker.feed(client, b'c recv --max-length=1 {"queue": "q2", "pattern": %s, "manual_ack": true}\n' % pattern)
     broker.feed(client, b'm1 publish e1 {"k": 1}\nm2 publish e1 {"k": 1}\nm3 publish e1 {"k": 2}\n')
     assert heard == [b'{"k": 1}', b'{"k": 2}']
-    position = broker.core.position
+    position = broker.core.log.end
     broker.feed(client, b'm4 publish --once e1 {"k": 1}\nm5 send --once %s\n' % pattern)
-    assert broker.core.position == position
-    assert dict(broker.core.events.counts())[b"e1"] == broker.core.published == 2
+    assert broker.core.log.end == position
+    assert dict(broker.core.events.counts())[b"e1"] == broker.core.router.published == 2
     assert broker.queues.by_name[b"q1"].published == 2
     assert len(broker.core.seen) == 0
     broker.feed(client, b'm6 send {"event": "e1", "data": 5}\n')
-    assert dict(broker.core.events.counts())[b"e1"] == broker.core.published == 3
+    assert dict(broker.core.events.counts())[b"e1"] == broker.core.router.published == 3
 
 
 def test_a_queue_that_takes_everything_may_be_full_too() -> None:

@@ -23,7 +23,7 @@ def publish(on_disk: OnDisk, *numbers: int) -> None:
 
 def shown(broker: Broker, name: bytes = b"q1", limit: int = MANY) -> list[bytes]:
     """What peek and the log tell of the next messages, as a consumer would be told."""
-    found = broker.core.peek(broker.queues.by_name[name], limit)
+    found = broker.core.delivery.peek(broker.queues.by_name[name], limit)
     positions = [position for position, _ in found]
     lines = broker.persistence.lines(positions) | broker.persistence.read_lines(positions)
     return [render(lines[position][0], 0, retries) for position, retries in found]
@@ -74,11 +74,16 @@ def test_peek_changes_nothing() -> None:
     stir(on_disk, random.Random(1))
     publish(on_disk, *range(100, 120))
     core, queue = on_disk.broker.core, on_disk.queue()
-    before = core.snapshots([queue]), core.extents(), core.used, on_disk.disk.content("index")
-    found = core.peek(queue, MANY)
-    assert core.peek(queue, MANY) == found
-    assert (core.snapshots([queue]), core.extents(), core.used, on_disk.disk.content("index")) == before
-    assert not core.unwritten
+    before = core.snapshots.take([queue]), core.log.extents(), core.account.used, on_disk.disk.content("index")
+    found = core.delivery.peek(queue, MANY)
+    assert core.delivery.peek(queue, MANY) == found
+    assert (
+        core.snapshots.take([queue]),
+        core.log.extents(),
+        core.account.used,
+        on_disk.disk.content("index"),
+    ) == before
+    assert not core.persistence.unwritten
 
 
 def test_retries_beyond_what_fits_beside_a_position_are_shown() -> None:
@@ -89,7 +94,7 @@ def test_retries_beyond_what_fits_beside_a_position_are_shown() -> None:
         broker.turn()
         broker.sent(client, client.pending_size)
         broker.feed(client, b"r reject c m\n")
-    [(_, retries)] = broker.core.peek(broker.queues.by_name[b"q1"], 10)
+    [(_, retries)] = broker.core.delivery.peek(broker.queues.by_name[b"q1"], 10)
     assert retries == broker.queues.by_name[b"q1"].retrying == broker.queues.by_name[b"q1"].retried == 300
 
 
@@ -98,12 +103,12 @@ def test_a_part_that_cannot_be_read_ends_the_list_and_harms_nothing() -> None:
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1")
     publish(on_disk, *range(20_000))
     queue = on_disk.queue()
-    whole = on_disk.broker.core.peek(queue, MANY)
+    whole = on_disk.broker.core.delivery.peek(queue, MANY)
     on_disk.disk.fail("read", errno.EIO)
-    found = on_disk.broker.core.peek(queue, MANY)
+    found = on_disk.broker.core.delivery.peek(queue, MANY)
     assert found == whole[: len(found)] and 0 < len(found) < len(whole) == 20_000
     assert on_disk.broker.broken is None
-    assert on_disk.broker.core.peek(queue, MANY) == whole
+    assert on_disk.broker.core.delivery.peek(queue, MANY) == whole
 
 
 def test_the_oldest_is_seen_without_a_trace() -> None:
@@ -111,21 +116,21 @@ def test_the_oldest_is_seen_without_a_trace() -> None:
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1")
     publish(on_disk, *range(1000))
     core, queue = on_disk.broker.core, on_disk.queue()
-    position, _ = core.peek(queue, 13)[12]
+    position, _ = core.delivery.peek(queue, 13)[12]
     assert on_disk.broker.queues.purge(queue, 12) == 12  # the first part of the queue is gone, the next one is on disk
-    before = core.snapshots([queue]), core.extents(), core.used
-    assert core.oldest(queue, False) == position
-    assert (core.snapshots([queue]), core.extents(), core.used) == before
+    before = core.snapshots.take([queue]), core.log.extents(), core.account.used
+    assert core.snapshots.oldest(queue, False) == position
+    assert (core.snapshots.take([queue]), core.log.extents(), core.account.used) == before
     on_disk.disk.fail("read", errno.EIO)
-    assert core.oldest(queue, False) is None, "it is on disk, and cannot be seen"
+    assert core.snapshots.oldest(queue, False) is None, "it is on disk, and cannot be seen"
     assert on_disk.broker.broken is None
-    assert core.oldest(queue, False) == position
+    assert core.snapshots.oldest(queue, False) == position
 
 
 def test_an_empty_queue_has_nothing_to_show() -> None:
     broker = Broker()
     broker.feed(broker.connect("127.0.0.1:1"), b"s subscribe q1 e1\n")
-    assert broker.core.peek(broker.queues.by_name[b"q1"], 10) == []
+    assert broker.core.delivery.peek(broker.queues.by_name[b"q1"], 10) == []
 
 
 # ── what stands at a position ──
@@ -147,13 +152,13 @@ def test_only_where_a_message_begins_there_is_a_line() -> None:
         on_disk.work()
     on_disk.wait(1.0)
     broker = on_disk.broker
-    everywhere = list(range(broker.core.position + 300))
+    everywhere = list(range(broker.core.log.end + 300))
     found = broker.persistence.read_lines(everywhere)
     assert list(found.values()) == [(request, len(request)) for request in requests]
     assert len(on_disk.disk.files("journal")) > 1
     in_memory = broker.persistence.lines(everywhere)
     assert in_memory.items() <= found.items()
-    assert {position for position, _ in broker.core.peek(on_disk.queue(), 10)} <= in_memory.keys()
+    assert {position for position, _ in broker.core.delivery.peek(on_disk.queue(), 10)} <= in_memory.keys()
     assert broker.persistence.lines([1 << 60]) == broker.persistence.read_lines([1 << 60]) == {}
 
 
@@ -171,7 +176,7 @@ def test_what_the_memory_lost_the_files_have() -> None:
     on_disk = OnDisk(**SMALL)
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1")
     publish(on_disk, *range(10_000))
-    positions = [position for position, _ in on_disk.broker.core.peek(on_disk.queue(), MANY)]
+    positions = [position for position, _ in on_disk.broker.core.delivery.peek(on_disk.queue(), MANY)]
     assert len(on_disk.broker.persistence.lines(positions)) < 5000
     lines = on_disk.broker.persistence.read_lines(positions)
     texts = [b"m%d publish e1 %0100d" % (number, number) for number in range(10_000)]
@@ -191,11 +196,11 @@ def test_of_long_messages_only_the_beginning_is_copied_and_the_true_size_is_told
     on_disk.work()
     on_disk.wait(1.0)
     broker = on_disk.broker
-    first, second, third = (position for position, _ in broker.core.peek(on_disk.queue(), 10))
+    first, second, third = (position for position, _ in broker.core.delivery.peek(on_disk.queue(), 10))
     expected = {first: (b"m1 publish e1 " + data[:26], 100_014), second: (b"m2 publish e1 short", 19)}
     assert broker.persistence.lines([first, second, third], 40) == expected, "of the third not even the action is known"
     assert broker.persistence.read_lines([first, second, third], 40) == expected
-    assert broker.core.line_at(first, 0) == (b"", 100_014)
+    assert broker.core.log.line_at(first, 0) == (b"", 100_014)
 
 
 def test_a_message_whose_batch_is_damaged_is_not_shown() -> None:
@@ -203,7 +208,7 @@ def test_a_message_whose_batch_is_damaged_is_not_shown() -> None:
     on_disk.say(on_disk.connect(), b"s subscribe q1 e1")
     publish(on_disk, 1)
     publish(on_disk, 2)
-    first, second = (position for position, _ in on_disk.broker.core.peek(on_disk.queue(), 10))
+    first, second = (position for position, _ in on_disk.broker.core.delivery.peek(on_disk.queue(), 10))
     [inode] = [inode for name, inode in on_disk.disk.entries.items() if name.startswith("journal/")]
     inode.data[first + 20] ^= 1
     assert on_disk.broker.persistence.read_lines([first, second]).keys() == {second}
@@ -215,11 +220,11 @@ def test_a_message_has_the_time_at_which_its_batch_came() -> None:
     for number in range(10):
         on_disk.wait(5.0)
         publish(on_disk, number)
-    positions = [position for position, _ in on_disk.broker.core.peek(on_disk.queue(), 10)]
+    positions = [position for position, _ in on_disk.broker.core.delivery.peek(on_disk.queue(), 10)]
     assert [on_disk.broker.persistence.time_of(position) for position in positions] == [
         START + 5.0 * n for n in range(1, 11)
     ]
-    assert on_disk.broker.persistence.time_of(on_disk.broker.core.position) is None
+    assert on_disk.broker.persistence.time_of(on_disk.broker.core.log.end) is None
     assert on_disk.broker.persistence.time_of(1 << 60) is None
 
 
@@ -231,7 +236,7 @@ def test_files_that_are_gone_have_nothing_to_show(tmp_path: Path) -> None:
     try:
         broker.feed(broker.connect("127.0.0.1:1"), b"s subscribe q1 e1\nm1 publish e1 d1\n")
         broker.turn()
-        [(position, _)] = broker.core.peek(broker.queues.by_name[b"q1"], 10)
+        [(position, _)] = broker.core.delivery.peek(broker.queues.by_name[b"q1"], 10)
         assert broker.persistence.read_lines([position]) == {position: (b"m1 publish e1 d1", 16)}
         assert broker.persistence.time_of(position)
         for file in (tmp_path / "journal").iterdir():

@@ -222,7 +222,7 @@ def test_what_is_refused_changes_nothing() -> None:
             broker.feed(client, row.line + b"\n")
     assert list(broker.queues.by_name) == [b"mail"]
     assert broker.queues.by_name[b"mail"].events == {b"order.old"}
-    assert broker.core.published == 0
+    assert broker.core.router.published == 0
     assert not client.consumers
 
 
@@ -333,7 +333,7 @@ def test_the_core_takes_by_itself_what_was_found_permitted() -> None:
         b"ok", b"ok", b"error", b"ok", b"error",
     ]  # fmt: skip
     assert client.granted == {b"order.a"}
-    assert broker.core.published == 3
+    assert broker.core.router.published == 3
 
 
 def test_what_is_granted_has_a_bound() -> None:
@@ -341,7 +341,7 @@ def test_what_is_granted_has_a_bound() -> None:
     publish(broker, client, *(b"order.%d" % number for number in range(MOST_GRANTED + 1)))
     publish(broker, client, b"order." + b"x" * 10_000)
     assert client.granted == {b"order.%d" % MOST_GRANTED}
-    assert broker.core.published == MOST_GRANTED + 2
+    assert broker.core.router.published == MOST_GRANTED + 2
 
 
 def test_connections_of_one_token_share_what_is_granted() -> None:
@@ -427,7 +427,7 @@ def test_a_token_that_is_gone_ends_its_connections(caplog: pytest.LogCaptureFixt
     assert f"client {PEER} is cut off: its token was revoked: worker" in caplog.text
     broker.feed(client, b"m1 publish order.old data\n")
     broker.turn()
-    assert (broker.core.published, client.pending()) == (0, b"")
+    assert (broker.core.router.published, client.pending()) == (0, b"")
     broker.disconnect(client)
 
 

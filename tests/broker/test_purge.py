@@ -54,15 +54,15 @@ def test_in_memory_what_is_ready_goes_and_its_memory_with_it() -> None:
     broker = Broker()
     client = broker.connect("127.0.0.1:1")
     broker.feed(client, b"s subscribe q1 e1\ns subscribe q2 e1\n")
-    before = broker.core.used
+    before = broker.core.account.used
     broker.feed(client, b"".join(b"m%d publish e1 %0100d\n" % (number, number) for number in range(100_000)))
     q1, q2 = broker.queues.by_name[b"q1"], broker.queues.by_name[b"q2"]
     assert broker.queues.purge(q1, MANY) == 100_000
     assert (q1.ready_count, q1.unsettled, q2.ready_count) == (0, 0, 100_000)
-    assert broker.core.held > 10_000_000, "the other queue has them"
+    assert broker.core.log.held > 10_000_000, "the other queue has them"
     assert broker.queues.purge(q2, MANY) == 100_000
     assert broker.queues.purge(q2, MANY) == 0
-    assert broker.core.used - before < 2 << 20
+    assert broker.core.account.used - before < 2 << 20
     assert (q1.published, q1.acked, q1.rejected, q1.delivered) == (100_000, 0, 0, 0)
     broker.feed(client, b"c consume q1\nm publish e1 next\n")
     broker.turn()
@@ -182,10 +182,10 @@ def test_a_long_queue_leaves_neither_parts_nor_segments_behind() -> None:
     assert len(on_disk.disk.files("journal")) > 1 and on_disk.disk.files("index")
     journal, core = on_disk.broker.persistence.journal, on_disk.broker.core
     assert journal
-    assert core.live_in(0, core.position) == 20_000
+    assert core.log.live_in(0, core.log.end) == 20_000
     assert purged(on_disk) == 20_000
-    assert core.live_in(0, core.position) == 0
-    assert core.extents() == b""
+    assert core.log.live_in(0, core.log.end) == 0
+    assert core.log.extents() == b""
     on_disk.stop()
     on_disk.wait(0.2)
     assert len(on_disk.disk.files("journal")) <= 2
@@ -231,7 +231,7 @@ def test_what_has_to_be_read_for_a_purge_is_read_in_steps(monkeypatch: pytest.Mo
         assert 0 < reads.took() <= MOST_READ + LONG + 1000
         total += count
         steps += 1
-        assert on_disk.queue().bytes == on_disk.broker.core.measure(on_disk.queue(), MANY, 1 << 40)
+        assert on_disk.queue().bytes == on_disk.broker.core.limits.measure(on_disk.queue(), MANY, 1 << 40)
         reads.took()
     assert (total, on_disk.queue().length) == (COLD - 1, 1)
     assert steps > 1

@@ -170,7 +170,7 @@ class World:
 
     def figures(self) -> tuple[int, dict[bytes, int]]:
         """What only those who may can change."""
-        return self.broker.core.published, {
+        return self.broker.core.router.published, {
             name: queue.ready_count for name, queue in self.broker.queues.by_name.items()
         }
 

@@ -34,7 +34,9 @@ class Lives(Talk):
             self.broker.disconnect(client)
         self.broker.tick()  # queues that are unused from now on go
         for queue in self.broker.queues.by_name.values():
-            self.broker.core.trim(queue, AT_ONCE)  # what returned to a queue that is too long: a start does the same
+            self.broker.core.limits.trim(
+                queue, AT_ONCE
+            )  # what returned to a queue that is too long: a start does the same
         self.broker.turn()
 
     def killed(self) -> None:

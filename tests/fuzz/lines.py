@@ -96,7 +96,7 @@ class Talk:
         self.broker.sent(self.witness, self.witness.pending_size)
         self.all = self.broker.queues.by_name[b"witness"]
         self.pattern = self.all.pattern
-        self.published = self.broker.core.published
+        self.published = self.broker.core.router.published
         self.clients = [self.connect() for _ in range(CLIENTS)]
         self.said = [bytearray() for _ in range(CLIENTS)]
         self.heard = [bytearray() for _ in range(CLIENTS)]
@@ -120,7 +120,7 @@ class Talk:
     def rest(self) -> int:
         self.pass_time(FORGOTTEN)
         self.broker.turn()
-        return self.broker.core.used
+        return self.broker.core.account.used
 
     def pass_time(self, seconds: float) -> None:
         self.broker.now += seconds
@@ -178,7 +178,7 @@ class Talk:
         if self.all.bounds != Bounds():
             return
         heard = self.drain_witness()
-        assert len(heard) == self.broker.core.published - self.published, (
+        assert len(heard) == self.broker.core.router.published - self.published, (
             "a message did not reach the queue that wants all"
         )
         for line in heard:

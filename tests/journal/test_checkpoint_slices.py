@@ -74,7 +74,7 @@ def on_disk(_short_turns: None) -> Iterator[OnDisk]:
 def checkpoint(on_disk: OnDisk) -> int:
     """Begin one. Answers what was charged before."""
     assert on_disk.broker.persistence.journal
-    before = on_disk.broker.core.used
+    before = on_disk.broker.core.account.used
     on_disk.broker.persistence.journal.checkpoint()
     assert len(on_disk.broker.slices)
     return before
@@ -97,9 +97,9 @@ def test_a_turn_writes_so_much_of_it(on_disk: OnDisk) -> None:
 def test_it_counts_as_memory_until_it_is_written(on_disk: OnDisk) -> None:
     before = checkpoint(on_disk)
     while len(on_disk.broker.slices):
-        assert on_disk.broker.core.used >= before + 8 * MESSAGES
+        assert on_disk.broker.core.account.used >= before + 8 * MESSAGES
         on_disk.broker.turn()
-    assert on_disk.broker.core.used <= before
+    assert on_disk.broker.core.account.used <= before
 
 
 def test_one_that_finds_no_room_counts_no_more(on_disk: OnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,4 +111,4 @@ def test_one_that_finds_no_room_counts_no_more(on_disk: OnDisk, monkeypatch: pyt
     monkeypatch.setattr(on_disk.disk, "write", fail)
     on_disk.broker.turn()
     assert not len(on_disk.broker.slices) and on_disk.broker.broken is None
-    assert on_disk.broker.core.used <= before
+    assert on_disk.broker.core.account.used <= before

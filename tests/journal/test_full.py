@@ -141,17 +141,17 @@ def test_progress_that_a_full_disk_refused_is_tried_when_the_disk_is_looked_at_a
     on_disk.say(client, b"c1 consume q1 e1 --manual-ack", *messages)
     on_disk.wait(RETRY)
     on_disk.say(client, b"a1 ack c1 m0")
-    before = core.used
+    before = core.account.used
     gauge.full = True
     for number in range(1, TURNS + 1):
         assert on_disk.say(client, b"a1 ack c1 m%d" % number) == []
     assert gauge.tried == 1
-    assert core.used >= before + TURNS * WORDS
+    assert core.account.used >= before + TURNS * WORDS
     on_disk.wait(RETRY)
     assert gauge.tried == 2
     gauge.full = False
     on_disk.wait(RETRY)
-    assert core.used == before
+    assert core.account.used == before
     on_disk.wait(RETRY)
     on_disk.crash(power_loss=True)
     assert on_disk.drain() == [b"m%d event=e1,retry=1 d" % (TURNS + 1)], "each ack is there"

@@ -147,10 +147,10 @@ def test_a_sync_that_fails_confirms_no_duplicate() -> None:
 
 def test_one_that_a_full_disk_refused_is_not_remembered() -> None:
     life = Life()
-    life.broker.core.refusing = True
+    life.broker.core.log.refusing = True
     (refused,) = life.say(b"m1 publish --once --confirm e1 d1")
     assert refused.startswith(b"m1 error ")
-    life.broker.core.refusing = False
+    life.broker.core.log.refusing = False
     assert life.takes(b"m1") == [b"m1"]
 
 
@@ -160,7 +160,7 @@ def test_one_that_was_taken_and_could_not_be_written_yet_stays_one() -> None:
     life.say(b"s1 subscribe q1 e1")
     life.disk.fail("write", errno.ENOSPC)
     assert life.say(b"m1 publish --once --confirm e1 d1") == []
-    while life.broker.core.refusing:
+    while life.broker.core.log.refusing:
         life.now += 1
         life.broker.tick()
         life.work()

@@ -37,7 +37,7 @@ def test_a_queue_deleted_after_a_checkpoint_holds_no_segment(tmp_path: Path) -> 
     broker = Broker(disk=disk)
     broker.recover()
     assert not broker.queues.by_name
-    assert broker.core.live_in(0, broker.core.position) == 0
+    assert broker.core.log.live_in(0, broker.core.log.end) == 0
     disk.stop()
 
 

@@ -194,7 +194,7 @@ def test_deliveries_with_auto_ack_that_never_left_return_in_order() -> None:
 
 def test_acks_count_though_replies_were_left_unread(stage: Stage) -> None:
     """Its input is not processed while too many of its replies wait. After a reset nobody will read them."""
-    stage.broker.core.say(stage.old_client, b"x" * (8 * CHOKED) + b"\n")
+    stage.broker.core.output.say(stage.old_client, b"x" * (8 * CHOKED) + b"\n")
     stage.old.sendall(PINGS + b"a ack c1 1\n")
     stage.turn()
     assert stage.old_client.pending_size > CHOKED and stage.old_client.lines == 1
@@ -277,7 +277,7 @@ def test_nobody_waits_for_one_that_stalls_after_its_close(stage: Stage) -> None:
     new, _ = stage.consumer()
     stage.publish()
     assert got(new) == []
-    stage.broker.core.say(stage.old_client, b"x" * (8 * CHOKED) + b"\n")
+    stage.broker.core.output.say(stage.old_client, b"x" * (8 * CHOKED) + b"\n")
     stage.until(lambda: got(new) != [])
     assert not stage.old_client.gone and len(stage.broker.queues.by_name[b"q1"].consumers) == 2
     assert stage.old_client.unheard
@@ -318,13 +318,13 @@ def test_the_consumers_of_a_closed_connection_are_looked_at_once() -> None:
     """However many turns its input takes."""
     count = SHARE
     stage = Stage(b"".join(b"c%d consume q1 e1 --manual-ack\n" % number for number in range(count)))
-    before = stage.broker.core.effort
+    before = stage.broker.core.work.effort
     stage.old.sendall(PINGS)
     stage.old.close()
     for _ in range(5):
         stage.turn()
     assert stage.old_client.peer_closed and not stage.old_client.gone
-    assert stage.broker.core.effort - before in (count, count + 1), "one may be looked at before the others"
+    assert stage.broker.core.work.effort - before in (count, count + 1), "one may be looked at before the others"
     stage.close()
 
 
@@ -338,8 +338,8 @@ def test_a_turn_learns_of_closes_up_to_its_share_of_work() -> None:
     closed = [turns.pair() for _ in range(2 * CLOSES + 1)]
     for near, client in closed:
         for number in range(EFFORT // CLOSES // 2):
-            core.join(client, b"%d" % number, queue, 0, False, 0)
-        core.block(client)
+            core.acks.join(client, b"%d" % number, queue, 0, False, 0)
+        core.parser.block(client)
         half_close(near)
     known = []
     for _ in range(3):
@@ -353,15 +353,15 @@ def test_a_turn_learns_of_closes_up_to_its_share_of_work() -> None:
 
 
 def test_a_half_closed_consumer_leaves_though_replies_are_to_come(stage: Stage) -> None:
-    stage.broker.core.expect(stage.old_client, 1)
+    stage.broker.core.output.expect(stage.old_client, 1)
     stage.say(stage.old, b"p ping last\n")
     half_close(stage.old)
     new, _ = stage.consumer()
     stage.turn()
     assert not stage.old_client.gone
     assert got(new) == list(range(MESSAGES))
-    stage.broker.core.say(stage.old_client, b"the reply\n")
-    stage.broker.core.expect(stage.old_client, -1)
+    stage.broker.core.output.say(stage.old_client, b"the reply\n")
+    stage.broker.core.output.expect(stage.old_client, -1)
     stage.until_gone()
     assert stage.old.recv(1 << 20).endswith(b"p ok last\nthe reply\n")
 

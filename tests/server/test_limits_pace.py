@@ -73,7 +73,7 @@ def test_who_is_slowed_down_goes_on_once_each_time() -> None:
     for _ in range(5):
         stage.now += 1
         stage.broker.tick()
-        assert stage.broker.core.resumable() == [client]
+        assert stage.broker.core.deferred.resumable() == [client]
         stage.broker.core.parser.resume(client)
         assert client.blocked and client.unheard
 
@@ -90,14 +90,14 @@ def test_a_consumer_that_is_slowed_down_gets_its_messages() -> None:
 def test_what_else_holds_a_client_back_is_not_undone() -> None:
     stage = Stage(limits=Limits(max_rate=1))
     client = stage.connect()
-    stage.broker.core.block(client)
+    stage.broker.core.parser.block(client)
     stage.broker.pace.spent(client)
     client.budget = -1
     stage.broker.pace.spent(client)
     stage.now += 5
     stage.broker.tick()
     assert stage.ask(client, b"p1 ping") == []
-    stage.broker.core.unblock(client)
+    stage.broker.core.parser.unblock(client)
     assert stage.ask(client) == [b"p1 ok "]
 
 
@@ -147,11 +147,11 @@ def test_whom_the_broker_does_not_hear_is_not_overdue() -> None:
     client = stage.connect()
     stage.broker.feed(client, b"p1 ping")
     assert stage.broker.connections.overdue() == []
-    stage.broker.core.block(client)
+    stage.broker.core.parser.block(client)
     for seconds in (60, 120):
         stage.now = seconds
         assert stage.broker.connections.overdue() == []
-    stage.broker.core.unblock(client)
+    stage.broker.core.parser.unblock(client)
     assert stage.broker.connections.overdue() == [], "its time begins anew"
     stage.now += 60
     assert stage.broker.connections.overdue() == [client]

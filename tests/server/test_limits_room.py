@@ -75,8 +75,8 @@ class Room:
         assert not self.refused(*THERE)
         self.on_disk.work()
         self.on_disk.said(self.client)
-        self.on_disk.broker.core.charge(MUCH if memory else 0)
-        self.on_disk.broker.core.refusing = disk
+        self.on_disk.broker.core.account.charge(MUCH if memory else 0)
+        self.on_disk.broker.core.log.refusing = disk
 
     def refused(self, *requests: bytes) -> list[bytes]:
         """The ids of those that were."""
@@ -86,7 +86,7 @@ class Room:
     def state(self) -> tuple[int, list[bytes], list[bytes]]:
         broker = self.on_disk.broker
         return (
-            broker.core.position,
+            broker.core.log.end,
             [queue.definition() for queue in broker.queues.by_name.values()],
             [*self.client.consumers],
         )
@@ -114,9 +114,9 @@ def test_what_would_be_written_is_refused(
 def test_who_consumed_can_come_back(full: tuple[bool, bool]) -> None:
     room = Room(*full)
     assert not room.refused(*RESTATED[:1])
-    position = room.on_disk.broker.core.position
+    position = room.on_disk.broker.core.log.end
     assert not room.refused(*RESTATED[1:8])
-    assert room.on_disk.broker.core.position == position, "nothing is written of what holds already"
+    assert room.on_disk.broker.core.log.end == position, "nothing is written of what holds already"
     assert not room.refused(*RESTATED[8:])
 
 
@@ -133,7 +133,7 @@ def test_without_a_journal_nothing_is_written(request_line: bytes) -> None:
     stage = Stage()
     client = stage.connect()
     stage.ask(client, *THERE[:2])
-    stage.broker.core.charge(MUCH)
+    stage.broker.core.account.charge(MUCH)
     assert not any(b" error " in line for line in stage.ask(client, request_line))
 
 

@@ -330,15 +330,15 @@ def test_a_record_that_does_not_end_is_a_line_that_does_not_end(authority: Autho
 def test_the_memory_of_tls_counts(authority: Authority, context: ssl.SSLContext) -> None:
     with mqks.testing.broker(tls_cert=authority.issue()) as broker:
         core = inner(broker).core
-        before = core.used
+        before = core.account.used
         with closing(Raw(broker.port, context)) as client:
             client.shake_hands()
             client.socket.sendall(client.seal(b"p1 ping\n"))
             assert client.read(7) == b"p1 ok \n"
-            assert core.used - before >= TLS_COST
+            assert core.account.used - before >= TLS_COST
         while inner(broker).connections.clients:
             pass
-        assert core.used == before
+        assert core.account.used == before
 
 
 def test_handshakes_in_progress_have_a_bounded_part_of_memory(authority: Authority, context: ssl.SSLContext) -> None:
@@ -354,7 +354,7 @@ def test_handshakes_in_progress_have_a_bounded_part_of_memory(authority: Authori
         served = stack.enter_context(closing(Raw(broker.port, context)))
         served.shake_hands()
         assert len(inner(broker).connections.clients) <= 4
-        assert inner(broker).core.used < 5 * (TLS_COST + CONNECTION_COST)
+        assert inner(broker).core.account.used < 5 * (TLS_COST + CONNECTION_COST)
         assert inner(broker).limits.times["max_memory"] >= 7
 
 

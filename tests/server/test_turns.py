@@ -146,10 +146,10 @@ def test_after_a_costly_line_it_is_the_turn_of_others(turns: Turns, line: bytes)
         turns.turn()
         assert (client.lines, answers(other)) == (3 + number, 1)
     turns.turn()
-    assert turns.broker.core.published == 1
+    assert turns.broker.core.router.published == 1
     near.sendall(b"m publish e2 data\n")
     turns.turn()
-    assert turns.broker.core.published == 2, "it is read again"
+    assert turns.broker.core.router.published == 2, "it is read again"
 
 
 @pytest.mark.parametrize("messages", [MEASURED, MEASURED + 1])
@@ -188,7 +188,7 @@ def test_publishes_are_taken_all_at_once(turns: Turns) -> None:
     near, client = turns.pair()
     near.sendall(b"m publish e1 data\n" * 1000)
     turns.turn()
-    assert turns.broker.core.published == client.lines == 1000
+    assert turns.broker.core.router.published == client.lines == 1000
 
 
 def test_publishes_to_many_queues_are_taken_some_at_a_time(turns: Turns) -> None:
@@ -200,7 +200,7 @@ def test_publishes_to_many_queues_are_taken_some_at_a_time(turns: Turns) -> None
     for taken in (8, 16, 20):
         other.sendall(b"p ping\n")
         turns.turn()
-        assert (turns.broker.core.published, answers(other)) == (taken, 1)
+        assert (turns.broker.core.router.published, answers(other)) == (taken, 1)
 
 
 def test_publishes_that_are_looked_into_are_taken_some_at_a_time(turns: Turns) -> None:
@@ -209,8 +209,8 @@ def test_publishes_that_are_looked_into_are_taken_some_at_a_time(turns: Turns) -
     turns.turn()
     near.sendall(b"m publish e1 data\n" * 1000)
     turns.turn()
-    assert turns.broker.core.published == EFFORT // (LOOKING + PLACE) + 1
-    turns.until(lambda: turns.broker.core.published == 1000)
+    assert turns.broker.core.router.published == EFFORT // (LOOKING + PLACE) + 1
+    turns.until(lambda: turns.broker.core.router.published == 1000)
 
 
 @pytest.mark.parametrize("line", [b"m publish e1 %s\n", b's send {"event": "e1", "data": %s}\n'])
@@ -223,9 +223,9 @@ def test_many_patterns_that_begin_as_a_message_does_take_their_time(turns: Turns
         turns.broker.feed(turns.broker.connect("127.0.0.1:2"), b"r recv %s\n" % pattern)
     near.sendall(5 * (line % b"{%s}" % b", ".join(keys)))
     turns.turn()
-    assert turns.broker.core.published == 4
+    assert turns.broker.core.router.published == 4
     turns.turn()
-    assert turns.broker.core.published == 5
+    assert turns.broker.core.router.published == 5
 
 
 def test_when_a_turn_is_late_the_others_are_the_first_in_those_after_it(turns: Turns) -> None:
@@ -247,13 +247,13 @@ def test_when_a_turn_is_late_the_others_are_the_first_in_those_after_it(turns: T
 def test_when_a_great_many_wait_some_of_them_have_their_turn(turns: Turns) -> None:
     served = [turns.pair() for _ in range(300)]
     for near, client in served:
-        turns.broker.core.block(client)
+        turns.broker.core.parser.block(client)
         near.sendall(b"p ping\n")
     for _, client in served:
-        turns.broker.core.unblock(client)
-    assert len(turns.broker.core.resumable()) == 256
-    assert len(turns.broker.core.resumable()) == 300 - 256
-    assert turns.broker.core.resumable() == []
+        turns.broker.core.parser.unblock(client)
+    assert len(turns.broker.core.deferred.resumable()) == 256
+    assert len(turns.broker.core.deferred.resumable()) == 300 - 256
+    assert turns.broker.core.deferred.resumable() == []
 
 
 @pytest.mark.parametrize("lacking", ["a delivery", "an update"])
@@ -263,16 +263,16 @@ def test_what_lacked_memory_goes_on_when_a_send_has_freed_it(turns: Turns, lacki
     (_, reader), (near, client) = turns.pair(), turns.pair()
     near.sendall(b"s subscribe q1 e1\nm publish e1 data\nc2 consume q2\np pause nobody\n")
     turns.turn()
-    ceiling = core.ceiling if lacking == "a delivery" else core.max_memory
-    core.charge(ceiling - core.used - (32 << 10))
-    core.say(reader, b"x" * (64 << 10) + b"\n")
-    assert core.used >= ceiling
+    ceiling = core.account.ceiling if lacking == "a delivery" else core.account.max_memory
+    core.account.charge(ceiling - core.account.used - (32 << 10))
+    core.output.say(reader, b"x" * (64 << 10) + b"\n")
+    assert core.account.used >= ceiling
     if lacking == "a delivery":
         near.sendall(b"c1 consume q1\n")
     else:
-        core.tell(client.consumers[b"c2"])
+        core.output.tell(client.consumers[b"c2"])
     turns.turn()
-    assert core.used < ceiling
+    assert core.account.used < ceiling
 
     ours, theirs = socket.socketpair()
     told: list[bytes] = []
@@ -300,7 +300,7 @@ def test_one_who_goes_is_heard_to_the_end(turns: Turns, line: bytes, leave: Call
     near.sendall(line * (5 * SHARE) + b"m publish e1 data\n" * 100)
     leave(near)
     turns.until(lambda: client.gone)
-    assert (turns.broker.core.published, client.lines) == (100, 5 * SHARE + 100)
+    assert (turns.broker.core.router.published, client.lines) == (100, 5 * SHARE + 100)
 
 
 def test_what_is_dropped_of_one_who_goes_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -324,7 +324,7 @@ def test_little_of_a_stranger_waits_while_it_is_decided_who_it_is(turns: Turns) 
     assert 0 < client.unheard <= LITTLE
     asked.pop()(EVERYTHING)
     turns.until(lambda: client.lines == 3001)
-    assert turns.broker.core.published == 3000
+    assert turns.broker.core.router.published == 3000
 
 
 def test_a_stranger_that_goes_while_it_is_decided_who_it_is_is_let_go(turns: Turns) -> None:

@@ -36,8 +36,8 @@ def ready(broker: Broker, disk: FakeDisk | None, queue: RealQueue, lost: int) ->
     faults = {} if disk is None else disk.faults.copy()
     if disk is not None:
         disk.faults.clear()
-    positions = [position for position, _ in broker.core.peek(queue, sys.maxsize)]
-    held = {position: broker.core.held_lines(position) for position in positions}
+    positions = [position for position, _ in broker.core.delivery.peek(queue, sys.maxsize)]
+    held = {position: broker.core.log.held_lines(position) for position in positions}
     lines = {position: found[1] for position, found in held.items() if found is not None and found[0] == position}
     on_disk = broker.persistence.read_lines([position for position in positions if position not in lines])
     lines |= {position: line for position, (line, _) in on_disk.items()}

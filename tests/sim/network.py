@@ -5,7 +5,7 @@ It is the other side of the broker's turn (mqks.core.turn), which reads and send
 
 from collections.abc import Callable, Iterator
 
-from mqks.broker.client import Client
+from mqks.broker.connections.client import Client
 from tests.sim.links import Link
 
 

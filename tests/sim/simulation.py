@@ -392,7 +392,7 @@ class Simulation:
         if self.disk is not None and not self.oracle.weak:
             self.oracle.holds.check(self.disk, self.now)
         broken = self._is_broken()
-        beyond = self.broker.core.used - self.plan.max_memory
+        beyond = self.broker.core.account.used - self.plan.max_memory
         memory = Memory(min(self.beyond, beyond), max(self.beyond, beyond))
         for client in self.clients:
             if client.link is not None:

@@ -108,12 +108,12 @@ def test_health(web: mqks.testing.Broker) -> None:
 
 
 def test_a_disk_that_takes_no_more(web: mqks.testing.Broker) -> None:
-    inner(web).core.refusing = True
+    inner(web).core.log.refusing = True
     health = ask(web, "/healthz")
     assert (health.status, health.json) == (503, {"status": "the disk takes no more"})
     refused = ask(web, "/api/publish", "POST", {"event": "e1"})
     assert refused.status == 503 and "the disk takes no more" in refused.error
-    inner(web).core.refusing = False
+    inner(web).core.log.refusing = False
     assert ask(web, "/healthz").status == 200
 
 
@@ -136,12 +136,12 @@ def test_a_journal_that_has_failed_is_told_without_its_files() -> None:
 
 def test_memory_that_is_full(web: mqks.testing.Broker) -> None:
     core = inner(web).core
-    core.charge(core.max_memory)
+    core.account.charge(core.account.max_memory)
     health = ask(web, "/healthz")
     assert health.status == 503 and "--max-memory is reached" in health.json["status"]
     refused = ask(web, "/api/publish", "POST", {"event": "e1"})
     assert refused.status == 503 and "--max-memory is reached" in refused.error
-    core.charge(-core.max_memory)
+    core.account.charge(-core.account.max_memory)
     assert ask(web, "/healthz").status == 200
 
 

@@ -127,20 +127,25 @@ def test_connections_leave_memory_for_publishers(begun: bytes, monkeypatch: pyte
     memory = 8 << 20
     places = Places.within(memory // CONNECTION_SHARE)
     with mqks.testing.broker(http=True, max_memory=memory) as broker, ExitStack() as stack:
-        used = inner(broker).core.used
+        used = inner(broker).core.account.used
         for number in range(MOST.usual + MOST.spare):
             wire = stack.enter_context(connected(broker, host=f"127.0.0.{2 + number % 20}"))
             wire.sendall(begun)
-        until(lambda: inner(broker).core.used > used, "they count as memory")
+        until(lambda: inner(broker).core.account.used > used, "they count as memory")
         assert ask(broker, "/healthz").status == 200  # all before it were accepted
-        assert inner(broker).core.used - used <= (places.usual + places.spare + 1) * CONNECTION_COST + (256 << 10)
+        assert inner(broker).core.account.used - used <= (places.usual + places.spare + 1) * CONNECTION_COST + (
+            256 << 10
+        )
         refused = ask(broker, "/api/state")
         assert (refused.status, refused.headers["connection"]) == (503, "close")
         with closing(Connection(broker.port)) as client:
             assert client.ask("m1 publish --confirm e1 " + "x" * 100_000) == "m1 ok "
-            used = inner(broker).core.used
+            used = inner(broker).core.account.used
             stack.close()
-            until(lambda: inner(broker).core.used <= used - places.usual * CONNECTION_COST, "what they took is free")
+            until(
+                lambda: inner(broker).core.account.used <= used - places.usual * CONNECTION_COST,
+                "what they took is free",
+            )
 
 
 # ── deadlines ──

@@ -326,11 +326,11 @@ def test_a_tail_whose_reader_hangs_up_leaves_nothing_behind(
             said += wire.recv(1 << 16)
         [reading] = [client for client in list(broker.connections.clients) if client.inside]
         assert broker.histories.is_reading(reading)
-        used = broker.core.used
+        used = broker.core.account.used
         hang_up(wire)
         wait_until_no_one_is_inside(tailed)
         assert not broker.histories.is_reading(reading)
-        until(lambda: broker.core.used <= used - CONNECTION_COST - STREAM_COST, "its memory is released")
+        until(lambda: broker.core.account.used <= used - CONNECTION_COST - STREAM_COST, "its memory is released")
 
 
 def test_streams_end_when_the_broker_stops(tailed: mqks.testing.Broker) -> None:

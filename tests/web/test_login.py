@@ -319,7 +319,7 @@ def test_what_a_token_may_counts_when_the_body_has_come(
         end(browser, tokens)
         connection.send(body[5:])
         assert connection.getresponse().status == expected
-    assert inner(browser.broker).core.published == 0
+    assert inner(browser.broker).core.router.published == 0
 
 
 @pytest.mark.parametrize(("lost", "expected"), [({}, 401), ({"all": replace(ALL, manage=("q",))}, 403)])

@@ -79,7 +79,7 @@ class Broker:
         self.core = core = Core(
             callbacks, max_line=max_line, max_memory=max_memory, high_water=high_water, seed=core_seed
         )
-        self.timers = timers = Timers(clock, core.charge)
+        self.timers = timers = Timers(clock, core.account.charge)
         self.slices = slices = Slices(timers)
         self.capacity = capacity = Capacity(core, limits)
         self.listeners = Listeners(core.events)
@@ -150,7 +150,7 @@ class Broker:
 
     def feed(self, client: Client, data: bytes) -> None:
         """Bytes as they came, cut anywhere."""
-        self.core.feed(client, data)
+        self.core.parser.feed(client, data)
 
     def turn(self) -> None:
         """A turn with clients in this process (see `transport`); what was fed before it counts as read."""
@@ -158,12 +158,12 @@ class Broker:
 
     def pump(self) -> None:
         """Those who read history and have taken what they were sent get more; what is done in slices goes on."""
-        self.histories.pump(self.core.take_roomy())
+        self.histories.pump(self.core.delivery.take_roomy())
         self.slices.turn()
 
     def sent(self, client: Client, size: int) -> None:
         """So many bytes of what was pending have left."""
-        self.core.sent(client, size)
+        self.core.delivery.sent(client, size)
 
     def input_ended(self, client: Client) -> None:
         """The client sends no more, and its input was processed: its consumers leave, and its histories end with what

@@ -19,12 +19,12 @@ class Reserve:
 
     def has_room(self, cost: int) -> bool:
         """May one more come that takes so many bytes?"""
-        return not self._core.full or self.used + cost <= RESERVE
+        return not self._core.account.full or self.used + cost <= RESERVE
 
     def charge(self, cost: int) -> None:
         """One has come, or, below zero, gone."""
         self.used += cost
-        self._core.charge(cost)
+        self._core.account.charge(cost)
 
 
 class Capacity:
@@ -35,13 +35,13 @@ class Capacity:
 
     def check_room(self) -> None:
         """May more be taken?"""
-        if self._core.refusing:
+        if self._core.log.refusing:
             raise self._limits.reached("min_free_disk")
         self.check_memory()
 
     def check_memory(self) -> None:
         """Likewise, of what is never written down."""
-        if self._core.full:
+        if self._core.account.full:
             raise self._limits.reached("max_memory")
 
     def check_reader(self, client: Client, cost: int) -> None:
@@ -52,5 +52,5 @@ class Capacity:
     def check_freeing(self) -> None:
         """May something be written down by which something goes? A full disk is freed so, and full memory too, for what
         is written leaves it: only where both are full there is no place for that."""
-        if self._core.refusing:
+        if self._core.log.refusing:
             self.check_memory()

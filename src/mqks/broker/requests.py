@@ -8,6 +8,7 @@ from mqks.broker.actions import find
 from mqks.broker.connections.client import Client
 from mqks.broker.errors import BadRequest, Fault, show
 from mqks.broker.protocol.early import is_early
+from mqks.core.parts import Connection
 from mqks.names import is_name
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ class Requests:
         self._broker = broker
         self._updates = broker.updates
 
-    def handle(self, client: Client, line: bytes, flaw: int) -> None:
-        """Answer this line; with a flaw (see the core) it cannot be served."""
+    def handle(self, client: Connection, line: bytes, flaw: int) -> None:
+        """Answer a line that the core leaves to Python; with a flaw (see the core) it cannot be served."""
+        assert isinstance(client, Client)
         broker = self._broker
         request_id, space, rest = line.partition(b" ")
         name, _, data = rest.partition(b" ")
@@ -41,7 +43,7 @@ class Requests:
                 broker.connections.cut_short(client)
                 request_id = b"-"
                 raise BadRequest(another)
-            if not is_name(request_id) or (flaw and len(request_id) >= broker.core.max_line):
+            if not is_name(request_id) or (flaw and len(request_id) >= broker.core.output.max_line):
                 request_id = b"-"
             if flaw:
                 raise self._flawed(client, flaw)
@@ -70,7 +72,7 @@ class Requests:
     def _fail(self, client: Client, request_id: bytes, line: bytes, bad: BadRequest) -> None:
         """Tell the client an error_id and the log what it is."""
         error_id = self._broker.mistakes.made_of_line(client, bad, line)
-        self._broker.core.say(client, b"%s error %s\n" % (request_id, error_id))
+        self._broker.core.output.say(client, b"%s error %s\n" % (request_id, error_id))
         if client.stranger:
             self._broker.authentication.limit_failures(client)
 

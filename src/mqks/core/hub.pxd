@@ -40,5 +40,5 @@ cdef class Core:
     cdef readonly Persistence persistence
     cdef readonly DeferredInput deferred
     cdef readonly Delivery delivery
-    cdef readonly Snapshots snapshot_maker
+    cdef readonly Snapshots snapshots
     cdef readonly Parser parser

@@ -48,7 +48,7 @@ cdef class Snapshots:
         self.router = router
         self.files = files
 
-    def snapshots(self, list queues):
+    def take(self, list queues):
         """Queues as they are, one after the other, and the bytes of each, as words."""
         cdef buffer.Buffer words = buffer.Buffer(NULL, 0, 0, 0)
         cdef bytes sizes = PyBytes_FromStringAndSize(NULL, PyList_GET_SIZE(queues) * sizeof(uint64_t))

@@ -127,12 +127,12 @@ class Journal:
     @property
     def unwritten(self) -> bool:
         """Is there something that the files should have and do not? Only a full disk allows that."""
-        return self._core.unwritten or bool(self._refused)
+        return self._core.persistence.unwritten or bool(self._refused)
 
     @property
     def visible(self) -> int:
         """The position up to which the journal is shown: what a client has seen does not go with the power."""
-        return self._core.synced if self._waits_for_sync else self._core.written_position
+        return self._core.persistence.synced if self._waits_for_sync else self._core.log.written
 
     @property
     def _waits_for_sync(self) -> bool:
@@ -174,23 +174,23 @@ class Journal:
         if not self._refused and (not words or self._write_words(words)):
             return True
         self._refused += words
-        self._core.charge(len(words))
+        self._core.account.charge(len(words))
         return False
 
     def _write_what_was_refused(self) -> None:
         """Once more: progress, then what was taken since."""
         self._waits_for_room = False
         if self._refused and not self.broken and self._write_words(self._refused):
-            self._core.charge(-len(self._refused))
+            self._core.account.charge(-len(self._refused))
             self._refused.clear()
             self._look_later()  # nobody may come who has it synced
-        self._core.write_out()
+        self._core.persistence.write_out()
 
     def _write_words(self, words: bytes | bytearray) -> bool:
         try:
             if not self._logs.current.has_room():
                 self._refuse(spared=self._has_spare())  # what is left is for acks
-            self._logs.write(words, self._core.written_position, self._core.synced)
+            self._logs.write(words, self._core.log.written, self._core.persistence.synced)
         except OSError as error:
             if error.errno not in FULL:
                 self.fail(f"progress cannot be written: {error}")
@@ -202,11 +202,11 @@ class Journal:
     def wrote(self) -> None:
         if self.broken:
             return
-        if self._core.waits_for_disk:
+        if self._core.confirmations.waits_for_disk:
             if self._waits_for_sync:
                 self._sync()
             else:
-                self._core.release_replies(self._core.written)
+                self._core.confirmations.release_replies(self._core.confirmations.written)
         self._look_later()
 
     def spill(self, items: bytes, kind: str) -> int:
@@ -255,7 +255,7 @@ class Journal:
 
     def _loaded(self, start: int, size: int, data: bytes) -> None:
         if (valid := self._valid(start, size, data)) is not None:
-            self._core.loaded(start, valid)
+            self._core.delivery.loaded(start, valid)
 
     def _valid(self, start: int, size: int, data: bytes) -> bytes | None:
         """A part of the log as it was read, with zeros for what was given up; None: the broker has to stop."""
@@ -306,11 +306,11 @@ class Journal:
         """Begin a sync of all that was written, unless one is on its way: then the next begins when it ends."""
         if self._syncing or self.broken:
             return
-        writes, position = self._core.written, self._core.written_position
+        writes, position = self._core.confirmations.written, self._core.log.written
         files = self.segments.to_sync()
         logs: dict[Log, int] = {}
-        if self._core.settled_waits or not self._core.waits_for_disk:
-            self._core.settled_is_taken()
+        if self._core.confirmations.settled_waits or not self._core.confirmations.waits_for_disk:
+            self._core.confirmations.settled_is_taken()
             progress_files, logs = self._logs.to_sync()
             files += progress_files
 
@@ -333,16 +333,16 @@ class Journal:
         self._start_sync(files, done, urgent=True)
 
     def _synced(self, writes: int, position: int) -> None:
-        self._core.synced = position
-        self._core.release_replies(writes)
+        self._core.persistence.synced = position
+        self._core.confirmations.release_replies(writes)
         self._owner.grew()
         if files := self.segments.passed(self._core, position):
             # Consumers keep up: what was written is not read again, and its pages serve better for what comes next.
             self._disk.start_uncache(files, self._job(lambda _: None, files))
-        if self._core.waits_for_disk:
-            if self._core.written > writes:
+        if self._core.confirmations.waits_for_disk:
+            if self._core.confirmations.written > writes:
                 self._sync()
-        elif self._core.written_position != position:
+        elif self._core.log.written != position:
             self._look_later()
         elif self._after_mark != position and self._waits_for_sync:
             self._timers.set("mark", LAZY, self._mark)
@@ -355,9 +355,9 @@ class Journal:
 
     def _look(self) -> None:
         """Sync what was written since the last time, show it, and see if it is time for a checkpoint."""
-        self._core.heeded = False
-        position = self._core.written_position
-        unsynced = self._logs.unsynced or position not in (self._core.synced, self._after_mark)
+        self._core.persistence.heeded = False
+        position = self._core.log.written
+        unsynced = self._logs.unsynced or position not in (self._core.persistence.synced, self._after_mark)
         self._look_at_space()
         if unsynced and self.options.fsync != "never":
             self._sync()
@@ -370,21 +370,21 @@ class Journal:
 
     def _mark(self) -> None:
         """Readers from outside see what a header says is synced: if nothing more comes, an empty batch says it."""
-        if self._core.unwritten or self._core.written_position != self._core.synced or self.broken:
+        if self._core.persistence.unwritten or self._core.log.written != self._core.persistence.synced or self.broken:
             return
         if self.full and not self._spared:  # one that found no room would keep all else waiting
             self._timers.set("mark", RETRY, self._mark)
             return
-        self._core.mark()
-        self._after_mark = self._core.position
-        self._core.write_out()
+        self._core.persistence.mark()
+        self._after_mark = self._core.log.end
+        self._core.persistence.write_out()
 
     # ── when something is wrong ──
 
     def fail(self, reason: str) -> None:
         if self.broken is None:
             self.broken = reason
-            self._core.refusing = True
+            self._core.log.refusing = True
             log.error(Entry("{reason}", reason=reason))
             self._owner.drop_held()
 
@@ -410,7 +410,7 @@ class Journal:
             consume = f"consume or delete queue {oldest}, which has the oldest message" if oldest else "delete queues"
             least = f", less than --min-free-disk, {self.options.min_free}" if available < self.options.min_free else ""
             self.full = f"the disk is full ({available} bytes left{least}): {consume}, or free some space"
-            self._core.refusing = True
+            self._core.log.refusing = True
             log.error(Entry("{reason}; publishes and new subscriptions are refused until then", reason=self.full))
         if not self._timers.is_set("full"):  # each ack that finds no room comes here, and must not put it off
             self._timers.set("full", RETRY, self._look_for_room)
@@ -430,8 +430,8 @@ class Journal:
         if room:
             log.warning("there is room on the disk again: messages are taken")
             self.full = None
-            self._core.refusing = False
-            self._core.write_out()
+            self._core.log.refusing = False
+            self._core.persistence.write_out()
         else:
             self._timers.set("full", RETRY, self._look_for_room)
 
@@ -439,7 +439,7 @@ class Journal:
 
     def checkpoint(self) -> None:
         """Write down the state of all queues, so that a start needs only what comes after."""
-        self._core.write_out()  # queues must not know of messages that the journal lacks
+        self._core.persistence.write_out()  # queues must not know of messages that the journal lacks
         if self._checkpointing or self.broken or self.unwritten or (self.full and not self._spared):
             return
         try:
@@ -448,7 +448,7 @@ class Journal:
             self._abandon_checkpoint(error)
             return
         finally:
-            self._tried_at = self._core.written_position, self._logs.current.size
+            self._tried_at = self._core.log.written, self._logs.current.size
         self._checkpointing = True
         unheld = self.retention.unheld_below(self._core, made.position)
 
@@ -480,7 +480,7 @@ class Journal:
         def written() -> None:
             self._start_sync((*self.index.to_sync(), *files, self._logs.folder), synced, urgent=False)
 
-        self._core.charge(made.memory)
+        self._core.account.charge(made.memory)
         self._owner.slices.start(self._write_checkpoint(made, pieces, files, written))
 
     def _write_checkpoint(
@@ -502,7 +502,7 @@ class Journal:
             written()
         finally:
             made.release()
-            self._core.charge(-charged)
+            self._core.account.charge(-charged)
 
     def _abandon_checkpoint(self, error: Exception) -> None:
         """The logs since the one before go on to be needed."""
@@ -515,7 +515,7 @@ class Journal:
         of one file, an error may be told to one only."""
         if self._finish is None:
             return
-        if self._core.synced < self._finish_at:
+        if self._core.persistence.synced < self._finish_at:
             self._sync()
         else:
             finish, self._finish = self._finish, None
@@ -542,7 +542,7 @@ class Journal:
         """What is old goes also where little happens."""
         self._look_at_space()
         acked = self._logs.current.has_words  # that alone lets segments go too
-        if acked or self._core.written_position != self._checkpointed_at:
+        if acked or self._core.log.written != self._checkpointed_at:
             self.checkpoint()
         self.retain()
         self._timers.set("retain", LOOK_AT_AGE, self.retain_from_time_to_time)
@@ -603,7 +603,7 @@ class Journal:
                 "stopped with a full disk: {bytes} bytes of messages and definitions are lost, none of them confirmed "
                 "or delivered; acks that were not confirmed may be lost too, and their messages come again"
             )
-            log.error(Entry(said, bytes=self._core.position - self._core.written_position))
+            log.error(Entry(said, bytes=self._core.log.end - self._core.log.written))
         if self.broken or self.unwritten or (self.full and not self._spared):
             return
         while self._jobs and not self.broken:  # a checkpoint may be on its way
@@ -616,9 +616,9 @@ class Journal:
         try:
             for one in self.segments.unsynced():
                 self._disk.sync(one)
-            self._core.synced = self._core.written_position
-            self._core.mark()  # the last word: readers see the whole journal
-            self._core.write_out()
+            self._core.persistence.synced = self._core.log.written
+            self._core.persistence.mark()  # the last word: readers see the whole journal
+            self._core.persistence.write_out()
             if self.unwritten:  # a checkpoint would name what the files do not have
                 return
             made, pieces, files, unused = self._begin_checkpoint()

@@ -61,7 +61,7 @@ class Retention:
     def unheld_below(self, core: Core, position: int) -> set[int]:
         """Starts of the segments that end here or before, in which no queue holds a message now."""
         ends = ((start, self._segments.end_of(start)) for start in self._segments.starts)
-        return {start for start, end in ends if end <= position and core.live_in(start, end) == 0}
+        return {start for start, end in ends if end <= position and core.log.live_in(start, end) == 0}
 
     def removable(self) -> list[int]:
         """Starts of the segments that may go now."""

@@ -199,7 +199,7 @@ class Segments:
         files = tuple(
             self._files[start]
             for start in ended
-            if start not in self._passed and core.live_in(start, self.end_of(start)) == 0
+            if start not in self._passed and core.log.live_in(start, self.end_of(start)) == 0
         )
         self._passed.update(ended)
         return files

@@ -221,7 +221,7 @@ class TcpServer:
             for client in self._broker.connections.overdue():
                 self._poller.dismiss(client)
         if self._looks % GIVE_BACK == 0:
-            self._memory.look(self._broker.core.used)
+            self._memory.look(self._broker.core.account.used)
         asyncio.get_running_loop().call_later(HOUSEKEEPING, self._keep_house)
 
 

@@ -152,7 +152,7 @@ class Api:
     async def messages(self, caller: Caller, key: bytes, limit: int) -> Any:
         """The next messages of a queue, of these those that the caller may read. They stay where they are."""
         queue = self._queue(key)
-        ready, retries = queue.ready_count, dict(self._broker.core.peek(queue, limit))
+        ready, retries = queue.ready_count, dict(self._broker.core.delivery.peek(queue, limit))
         found = await self._found(list(retries), KEPT)
         shown = [
             show(position, *found[position], retry=retry)
@@ -210,7 +210,7 @@ class Api:
             raise HTTPException(400, str(error)) from None
         if not caller.rights.may_publish(message.event):
             raise forbidden("publish", named(message.event))
-        if len(message.line) > self._broker.core.max_line:
+        if len(message.line) > self._broker.core.output.max_line:
             raise HTTPException(413, "longer than --max-line: send less, or start mqksd with a larger one")
         await self._ask(message.line, caller.rights)
         return {"id": text(message.id)}
@@ -240,9 +240,9 @@ class Api:
     def _wrong(self, more: int = 0) -> str | None:
         """Why no message (with so many bytes) is taken, if none is. Anybody may read it, so it names no files."""
         core = self._broker.core
-        if self._broker.broken or core.refusing:
+        if self._broker.broken or core.log.refusing:
             return JOURNAL_FAILED if self._broker.broken else DISK_FULL
-        return MEMORY_FULL if core.used + more >= core.max_memory else None
+        return MEMORY_FULL if core.account.used + more >= core.account.max_memory else None
 
     async def _ask(self, line: bytes, rights: Rights) -> None:
         """A request of the protocol; its errors as those of HTTP."""

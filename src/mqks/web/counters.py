@@ -22,11 +22,13 @@ class Counter(NamedTuple):
 
 
 COUNTERS = {
-    "published": Counter("Messages taken.", lambda broker: broker.core.published),
-    "delivered": Counter("Deliveries, of which one message may have several.", lambda broker: broker.core.delivered),
-    "acked": Counter("Manual acks.", lambda broker: broker.core.acked),
-    "rejected": Counter("Rejects.", lambda broker: broker.core.rejected),
-    "dropped": Counter("Messages that full queues dropped.", lambda broker: broker.core.dropped),
+    "published": Counter("Messages taken.", lambda broker: broker.core.router.published),
+    "delivered": Counter(
+        "Deliveries, of which one message may have several.", lambda broker: broker.core.delivery.delivered
+    ),
+    "acked": Counter("Manual acks.", lambda broker: broker.core.acks.acked),
+    "rejected": Counter("Rejects.", lambda broker: broker.core.acks.rejected),
+    "dropped": Counter("Messages that full queues dropped.", lambda broker: broker.core.limits.dropped),
     "errors": Counter("Requests answered with an error.", lambda broker: broker.mistakes.errors),
     "duplicates": Counter(
         "Publishes with --once that were known and dropped.", lambda broker: broker.core.seen.duplicates
@@ -35,8 +37,8 @@ COUNTERS = {
         "Clients turned away, such as when there were too many.", lambda broker: broker.connections.refused
     ),
     "auth_failures": Counter("Tokens that were refused.", lambda broker: broker.authentication.failures),
-    "received_bytes": Counter("Bytes taken from clients.", lambda broker: broker.core.bytes_in),
-    "sent_bytes": Counter("Bytes given to clients.", lambda broker: broker.core.bytes_out),
+    "received_bytes": Counter("Bytes taken from clients.", lambda broker: broker.core.parser.bytes_in),
+    "sent_bytes": Counter("Bytes given to clients.", lambda broker: broker.core.delivery.bytes_out),
 }
 
 
@@ -87,14 +89,14 @@ class Events:
         if self._looks and now - self._looks[-1][0] < len(events) / EVENTS_AT_ONCE:
             return
         self._made.clear()
-        if self._broker.core.full and len(events) > EVENTS_AT_ONCE:
+        if self._broker.core.account.full and len(events) > EVENTS_AT_ONCE:
             self._looks.clear()
         else:
             self._looks.append((now, self._read()))
         while len(self._looks) > 2 and self._looks[1][0] <= now - WINDOW:
             self._looks.popleft()
         before, self._cost = self._cost, LOOK_COST * sum(1 + len(counts) for _, counts in self._looks)
-        self._broker.core.charge(self._cost - before)
+        self._broker.core.account.charge(self._cost - before)
 
     def _read(self) -> dict[bytes, int]:
         """As they are now; without events that only the broker itself listens to."""

@@ -52,7 +52,7 @@ class DiskFigures:
         start = journal.segments.starts[0]
         end, wall = journal.segments.end_of(start), self._broker.wall()
         held = any(hold.position < end and hold.expires > wall for hold in journal.retention.holds.values())
-        return held or self._broker.core.live_in(start, end) > 0
+        return held or self._broker.core.log.live_in(start, end) > 0
 
     def state(self, now: float) -> dict[str, Any]:
         """`now` by the broker's clock."""
@@ -63,8 +63,8 @@ class DiskFigures:
         return {
             "durability": "memory" if journal is None else journal.options.fsync,
             "earliest": 0 if journal is None else journal.segments.earliest,
-            "written": core.position if journal is None else core.written_position,
-            "synced": core.position if journal is None else core.synced,
+            "written": core.log.end if journal is None else core.log.written,
+            "synced": core.log.end if journal is None else core.persistence.synced,
             "segments": 0 if journal is None else len(journal.segments.starts),
             "bytes": 0 if journal is None else journal.segments.total,
             "syncs": 0 if journal is None else journal.syncs,
@@ -76,7 +76,7 @@ class DiskFigures:
             "disk_total": total,
             "days_left": self.days_left(),
             "pinned_by": None if journal is None else self._pinned_by(journal, now),
-            "holds": [] if journal is None else holds(journal, core.written_position, wall),
+            "holds": [] if journal is None else holds(journal, core.log.written, wall),
         }
 
     def _pinned_by(self, journal: Journal, now: float) -> str | None:
@@ -101,7 +101,7 @@ class DiskFigures:
         """The lowest position of what the queue holds, ready or unacked."""
         if not queue.ready_count and not queue.unsettled:
             return None
-        return self._broker.core.oldest(queue, True)
+        return self._broker.core.snapshots.oldest(queue, True)
 
 
 def holds(journal: Journal, written: int, wall: float) -> list[dict[str, Any]]:

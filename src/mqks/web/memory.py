@@ -47,11 +47,11 @@ class HttpMemory:
         """`unread` tells how many bytes wait for all clients."""
         self._core = core
         self._unread = unread
-        self.places = Places.within(core.max_memory // CONNECTION_SHARE)
+        self.places = Places.within(core.account.max_memory // CONNECTION_SHARE)
 
     def connection(self, change: int) -> None:
         """One connection more, or, below zero, less."""
-        self._core.charge(change * CONNECTION_COST)
+        self._core.account.charge(change * CONNECTION_COST)
 
     @contextmanager
     def body(self) -> Iterator[Take]:
@@ -60,15 +60,15 @@ class HttpMemory:
 
         def take(more: int) -> None:
             nonlocal size
-            if self._core.full and size + more > SHORT_BODY:
+            if self._core.account.full and size + more > SHORT_BODY:
                 raise HTTPException(503, MEMORY_FULL)
             size += more
-            self._core.charge(BODY_COPIES * more)
+            self._core.account.charge(BODY_COPIES * more)
 
         try:
             yield take
         finally:
-            self._core.charge(-BODY_COPIES * size)
+            self._core.account.charge(-BODY_COPIES * size)
 
     def check_answer(self, size: int) -> None:
         if size > SHORT_ANSWER and self._unread() + size > MOST_UNREAD:

@@ -248,7 +248,7 @@ class Queues:
         return track
 
     def _charge(self, track: Track, price: int) -> None:
-        self._broker.core.charge(price - track.cost)
+        self._broker.core.account.charge(price - track.cost)
         track.cost = price
 
     def rates(self, queue: Queue) -> tuple[float, float]:
@@ -265,7 +265,7 @@ class Queues:
         seen = []
         for queue in self._rounds.step():
             track = self._tracks.get(queue)
-            if (track is None or track.quiet_at >= 0) and self._broker.core.full:
+            if (track is None or track.quiet_at >= 0) and self._broker.core.account.full:
                 left -= QUIET  # nothing more is remembered of it until there is memory
             elif track is not None and queue.published == track.quiet_at:
                 track.looked = now

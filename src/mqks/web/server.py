@@ -163,7 +163,7 @@ class WebServer:
         gate = Gate(self._authority, self._figures)
         api = Api(self._broker, self._figures, self._inside, self._stopping, gate)
         memory = HttpMemory(self._broker.core, self._unread)
-        served = application(api, gate, memory, max_body=self._broker.core.max_line)
+        served = application(api, gate, memory, max_body=self._broker.core.output.max_line)
         app = Guard(served, names, self._figures, only_here=self._only_here)
         config = uvicorn.Config(
             app,

@@ -100,7 +100,7 @@ class Figures:
         self._samples += 1
         self._made = {what: made for what, made in self._made.items() if self._samples - made[0] < LONGEST_MADE}
         for step in (
-            partial(self._ages.note, self.broker.core.position, wall),
+            partial(self._ages.note, self.broker.core.log.end, wall),
             partial(self._totals.step, now),
             partial(self._events.step, now),
             self._clients.step,
@@ -143,6 +143,7 @@ class Figures:
         queue = track.queue
         in_rate, out_rate = track.rates.per_second()
         grown = track.rates.grown()
+        oldest = self.broker.core.snapshots.oldest
         return QueueSample(
             track.name,
             track.key,
@@ -154,7 +155,7 @@ class Figures:
             in_rate=in_rate,
             out_rate=out_rate,
             grown=grown,
-            age=self._age_of(self.broker.core.oldest(queue, False), wall) if grown > 0 and queue.consumers else None,
+            age=self._age_of(oldest(queue, False), wall) if grown > 0 and queue.consumers else None,
             slow=[
                 SlowConsumer(named(consumer.id), consumer.connection.peer, now - idle.since, consumer.unacked)
                 for consumer, idle in track.idle.items()
@@ -171,8 +172,8 @@ class Figures:
             disk_free=free,
             disk_total=total,
             days_left=self._disk.days_left(),
-            memory=core.used,
-            max_memory=core.max_memory,
+            memory=core.account.used,
+            max_memory=core.account.max_memory,
             latest=self.broker.limits.latest,
             reached={name: times - self._reached[0][1][name] for name, times in self._reached[-1][1].items()},
             deaf=[
@@ -246,8 +247,8 @@ class Figures:
             "connections": broker.connections.count,
             "queues": len(broker.queues.by_name),
             **self._for_a_while("sums", len(broker.queues.by_name) + len(broker.connections.clients), self._sums),
-            "memory": core.used,
-            "max_memory": core.max_memory,
+            "memory": core.account.used,
+            "max_memory": core.account.max_memory,
             "rates": self._totals.rates(),
         }
 

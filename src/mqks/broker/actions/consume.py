@@ -60,7 +60,7 @@ def _read(
     """The words, the queue (its name, and itself if there is one) and the events of a request that is permitted. What
     costs little comes first: how many words there are, then the right on the queue, and only then the rest."""
     if len(data) > LONG:
-        broker.core.rest()
+        broker.core.parser.rest()
     most = MOST_WORDS + 2 * broker.limits.max_events  # to remove as many events as there may be, and add as many
     try:
         words = parse(data, flags, lists, most, lambda name: permit(may(name), right, name))
@@ -100,7 +100,7 @@ def consume(broker: Broker, client: Client, request_id: bytes, data: bytes) -> N
         broker.updates.tell_limits(queue, limits, but=knows, also=consumer if restated and not knows else None)
     broker.definitions.write(queue)
     if words.confirm:
-        broker.core.confirm(client, request_id, consumer)
+        broker.core.confirmations.confirm(client, request_id, consumer)
 
 
 def _options(consumer: Consumer | None) -> tuple[object, ...] | None:
@@ -121,9 +121,9 @@ def _pause(broker: Broker, client: Client, request_id: bytes, data: bytes, yes: 
     (consumer_id,) = words.exactly(1, "a consumer")
     consumer = broker.consumers.find(client, consumer_id)
     if consumer is not None:
-        broker.core.pause(consumer, yes)
+        broker.core.acks.pause(consumer, yes)
     if words.confirm:
-        broker.core.confirm(client, request_id)
+        broker.core.confirmations.confirm(client, request_id)
 
 
 def rebind(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
@@ -146,7 +146,7 @@ def _unmasked(broker: Broker, events: set[bytes], masks: list[bytes]) -> set[byt
     if tries > TRIES * room or letters > LETTERS * room:
         raise BadRequest("too many masks for so many events: remove them in several requests")
     if tries > COSTLY:
-        broker.core.rest()
+        broker.core.parser.rest()
     prepared = [Mask(mask) for mask in masks]
     split = {event: event.split(b".") for event in events}
     return {event for event, words in split.items() if not any(mask.matches(words) for mask in prepared)}
@@ -178,7 +178,7 @@ def _bind(
         broker.updates.tell_limits(queue, limits)
     broker.definitions.write(queue)
     if words.confirm:
-        broker.core.confirm(client, request_id)
+        broker.core.confirmations.confirm(client, request_id)
 
 
 def stated(words: Words) -> bool:

@@ -23,7 +23,7 @@ def delete_consumer(broker: Broker, client: Client, request_id: bytes, data: byt
     if not broker.histories.leave(client, consumer_id) and consumer is None and words.confirm:
         broker.consumers.check_not_elsewhere(consumer_id)
     if words.confirm:
-        broker.core.confirm(client, request_id)
+        broker.core.confirmations.confirm(client, request_id)
 
 
 def delete_queue(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
@@ -37,4 +37,4 @@ def delete_queue(broker: Broker, client: Client, request_id: bytes, data: bytes)
         else:
             broker.queues.delete(queue)
     if words.confirm:
-        broker.core.confirm(client, request_id)
+        broker.core.confirmations.confirm(client, request_id)

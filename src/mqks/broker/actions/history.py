@@ -68,7 +68,7 @@ def _set_wanted(broker: Broker, stream: Stream, events: bytes | None) -> None:
 def _asked(broker: Broker, stream: Stream, events: bytes) -> Asked:
     """Is an event one of these names, or does a mask match it? How many there are is counted before they are split."""
     if len(events) > LONG:
-        broker.core.rest()
+        broker.core.parser.rest()
     number = 1 + events.count(b",")
     _check_number(broker, stream.client, number)
     given = [check_name(event) for event in events.split(b",")]
@@ -101,4 +101,4 @@ def hold(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None
         raise BadRequest("expected --for={seconds}")
     broker.persistence.hold(name, position, words.flags[b"--for"])
     if words.confirm:
-        broker.core.confirm(client, request_id)
+        broker.core.confirmations.confirm(client, request_id)

@@ -18,21 +18,21 @@ EVAL: Flags = {**CONFIRM, b"--worker": count}
 
 def ping(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     _, rest = leading_flags(data, CONFIRM)
-    broker.core.say(client, request_id + b" ok " + rest + b"\n")
+    broker.core.output.say(client, request_id + b" ok " + rest + b"\n")
 
 
 def stats(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     permit(client.rights.admin, "admin")
-    broker.core.rest()
+    broker.core.parser.rest()
     parse(data, CONFIRM).exactly(0, "nothing after stats")
     broker.slices.start(inspection.stats(broker, client, request_id))
 
 
 def eval_(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     permit(client.rights.eval, "eval")
-    broker.core.rest()
+    broker.core.parser.rest()
     words, code = leading_flags(data, EVAL)
     if words.flags.get(b"--worker", 0) != 0:
         raise BadRequest("there is only worker 0")
     text = evaluation.evaluate_to_text(broker, code)
-    broker.core.say(client, request_id + b" ok " + text + b"\n")
+    broker.core.output.say(client, request_id + b" ok " + text + b"\n")

@@ -26,6 +26,6 @@ def publish(broker: Broker, client: Client, request_id: bytes, data: bytes) -> N
     broker.authentication.grant(client, event)
     if not broker.once.is_known(words.once, request_id):
         broker.capacity.check_room()
-        broker.queue_limits.check_taken(broker.core.publish(client, request_id, event, content, words.once))
+        broker.queue_limits.check_taken(broker.core.router.publish(client, request_id, event, content, words.once))
     if words.confirm:
-        broker.core.confirm(client, request_id)
+        broker.core.confirmations.confirm(client, request_id)

@@ -17,11 +17,11 @@ SETTLE: Flags = {**CONFIRM, b"--all": switch}
 
 
 def ack(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
-    _settle(broker, client, request_id, data, broker.core.ack)
+    _settle(broker, client, request_id, data, broker.core.acks.ack)
 
 
 def reject(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
-    _settle(broker, client, request_id, data, broker.core.reject)
+    _settle(broker, client, request_id, data, broker.core.acks.reject)
 
 
 def _settle(
@@ -41,4 +41,4 @@ def _settle(
     elif words.confirm:
         broker.consumers.check_not_elsewhere(words.plain[0])
     if words.confirm:
-        broker.core.confirm(client, request_id, settled=True)
+        broker.core.confirmations.confirm(client, request_id, settled=True)

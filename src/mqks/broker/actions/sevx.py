@@ -79,9 +79,10 @@ def send(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None
     if not broker.once.is_known(words.once, request_id):
         broker.capacity.check_room()
         queues = broker.exchange.queues_for(content)
-        broker.queue_limits.check_taken(broker.core.send(client, request_id, text, queues, words.once))
+        full = broker.core.router.send(client, request_id, text, queues, words.once)
+        broker.queue_limits.check_taken(full)
         broker.exchange.count(content)
-    broker.core.confirm(client, request_id)
+    broker.core.confirmations.confirm(client, request_id)
 
 
 def _unused(request: dict[str, Any]) -> float | None:
@@ -107,7 +108,7 @@ def _pattern(content: Any, there: Queue | None) -> Pattern:
 
 def recv(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     if len(data) > LONG:
-        broker.core.rest()
+        broker.core.parser.rest()
     words, request = _request(data, ("pattern", "queue"), ("delete_queue_when_unused", "manual_ack"), CONSUMER)
     unused = _unused(request)
     manual_ack = _flag(request, "manual_ack")
@@ -135,15 +136,15 @@ def recv(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None
     else:
         broker.updates.tell_limits(queue, limits, but=consumer)
     broker.definitions.write(queue)
-    broker.core.confirm(client, request_id, consumer)
+    broker.core.confirmations.confirm(client, request_id, consumer)
 
 
 def ack(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
-    _settle(broker, client, request_id, data, broker.core.ack)
+    _settle(broker, client, request_id, data, broker.core.acks.ack)
 
 
 def reject(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
-    _settle(broker, client, request_id, data, broker.core.reject)
+    _settle(broker, client, request_id, data, broker.core.acks.reject)
 
 
 def _settle(
@@ -164,7 +165,7 @@ def _settle(
         settle(consumer, event_id)
     else:
         broker.consumers.check_not_elsewhere(receiver_id)
-    broker.core.confirm(client, request_id, settled=True)
+    broker.core.confirmations.confirm(client, request_id, settled=True)
 
 
 def delete_queue(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
@@ -174,7 +175,7 @@ def delete_queue(broker: Broker, client: Client, request_id: bytes, data: bytes)
     queue = broker.queues.find(name)
     if queue is not None:
         broker.queues.delete(queue)
-    broker.core.confirm(client, request_id)
+    broker.core.confirmations.confirm(client, request_id)
 
 
 def delete_receiver(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
@@ -185,20 +186,20 @@ def delete_receiver(broker: Broker, client: Client, request_id: bytes, data: byt
         broker.consumers.leave(consumer)
     else:
         broker.consumers.check_not_elsewhere(receiver_id)
-    broker.core.confirm(client, request_id)
+    broker.core.confirmations.confirm(client, request_id)
 
 
 def ping(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     _, text = before_json(data, CONFIRM)
     _request(text, ("data",))
-    broker.core.say(client, request_id + b" ok " + text + b"\n")
+    broker.core.output.say(client, request_id + b" ok " + text + b"\n")
 
 
 def eval_(broker: Broker, client: Client, request_id: bytes, data: bytes) -> None:
     permit(client.rights.eval, "eval")
-    broker.core.rest()  # as in look.py
+    broker.core.parser.rest()  # as in look.py
     _, request = _request(data, ("code",))
     if not isinstance(request["code"], str):
         raise BadRequest("code must be a string")
     result = evaluation.evaluate_to_json(broker, request["code"])
-    broker.core.say(client, request_id + b" ok " + jsons.dumps({"result": result}) + b"\n")
+    broker.core.output.say(client, request_id + b" ok " + jsons.dumps({"result": result}) + b"\n")

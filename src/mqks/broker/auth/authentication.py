@@ -66,7 +66,7 @@ class Authentication:
         self._unauthenticated = connections.unauthenticated
         self._histories = histories
         self._insecure = insecure
-        self._most_cost = max(core.max_memory // SHARE, LEAST_SHARE)
+        self._most_cost = max(core.account.max_memory // SHARE, LEAST_SHARE)
         self._ask: Ask | None = None  # there is an auth file
         self._asked: dict[Client, Drop] = {}  # those about whom is not yet decided
         self.failures = 0  # tokens that were refused
@@ -123,7 +123,7 @@ class Authentication:
 
     def _overdue(self, client: Client) -> None:
         error_id = self._mistakes.made(client, self._limits.reached("auth_timeout"))
-        self._core.say(client, b"- error %s\n" % error_id)
+        self._core.output.say(client, b"- error %s\n" % error_id)
         self._connections.sockets.hang_up(client)
 
     def limit_failures(self, client: Client) -> None:
@@ -137,12 +137,12 @@ class Authentication:
     def admit(self, client: Client, request_id: bytes, token: bytes) -> None:
         """It says who it is; what it says after that waits until this is decided. Where nobody asks, that is fine."""
         if self._ask is None:
-            self._core.say(client, b"%s ok \n" % request_id)
+            self._core.output.say(client, b"%s ok \n" % request_id)
             return
         if not client.stranger:
             raise BadRequest("it has said who it is already")
         self._timers.cancel(_timer(client))
-        self._core.block(client)
+        self._core.parser.block(client)
         said, decided = token.decode("utf-8", "backslashreplace"), partial(self._decided, client, request_id)
         try:
             if drop := self._ask(said, client.peer, decided):
@@ -158,11 +158,11 @@ class Authentication:
             self._unauthenticated.discard(client)
             self.entitle(client, answer)
             log.debug(Entry("client {client} is {token}", client=client.peer, token=answer.name))
-            self._core.say(client, b"%s ok \n" % request_id)
-            self._core.unblock(client)
+            self._core.output.say(client, b"%s ok \n" % request_id)
+            self._core.parser.unblock(client)
         else:
             self._mistakes.errors += 1
-            self._core.say(client, b"%s error %s\n" % (request_id, answer))
+            self._core.output.say(client, b"%s error %s\n" % (request_id, answer))
             self._connections.sockets.hang_up(client)
 
     def failed(self, peer: str, bad: BadRequest) -> bytes:
@@ -224,7 +224,7 @@ class Authentication:
             said = "client {client} is cut off: {reason}: {token}"
             log.warning(Entry(said, client=client.peer, reason=reason, token=client.rights.name))
         self.entitle(client, NOTHING)
-        self._core.block(client)
+        self._core.parser.block(client)
         self._connections.sockets.cut_off(client)
 
 

@@ -85,7 +85,7 @@ class Connections:
             return False
         self.refused += 1
         error_id = self._mistakes.refused(client.peer, BadRequest(bad.reason, GAVE_WAY))
-        self._core.say(client, b"- error %s\n" % error_id)
+        self._core.output.say(client, b"- error %s\n" % error_id)
         self.sockets.dismiss(client)
         return True
 
@@ -98,7 +98,7 @@ class Connections:
 
     def cut_short(self, client: Client) -> None:
         """Nothing that it says after this line is heard; it is hung up on when it was told why."""
-        self._core.block(client)
+        self._core.parser.block(client)
         self.sockets.hang_up(client)
 
     def overdue(self) -> list[Client]:
@@ -106,7 +106,7 @@ class Connections:
         found = self._pace.overdue(self.clients)
         for client in found:
             error_id = self._mistakes.made(client, self._limits.reached("line_timeout"), bytes=client.unfinished)
-            self._core.say(client, b"- error %s\n" % error_id)
+            self._core.output.say(client, b"- error %s\n" % error_id)
         stalled = self._pace.stalled(self.clients)
         for client in stalled:
             self._mistakes.made(client, self._limits.reached("max_memory"), unread=client.pending_size)

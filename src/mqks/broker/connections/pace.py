@@ -51,7 +51,7 @@ class Pace:
         self._refill(client)
         if client.budget < 0:
             self._tell(client)
-            self._core.block(client)
+            self._core.parser.block(client)
             wait = max(LEAST_WAIT, -client.budget / self._limits.max_rate)
             self._timers.set((client, "pace"), wait, partial(self._go_on, client))
 
@@ -64,7 +64,7 @@ class Pace:
 
     def _go_on(self, client: Client) -> None:
         self._refill(client)
-        self._core.unblock(client)
+        self._core.parser.unblock(client)
 
     def _refill(self, client: Client) -> None:
         most = self._limits.max_rate
@@ -91,7 +91,7 @@ class Pace:
             return []
         now = self._timers.clock()
         begun = {}
-        for client in self._core.amid_line(clients):
+        for client in self._core.parser.amid_line(clients):
             before, since = self._begun.get(client, (client.lines, now))
             begun[client] = client.lines, since if before == client.lines else now
         self._begun = begun
@@ -103,7 +103,7 @@ class Pace:
         for deliveries: else they would keep it from those who read. To be asked about once a second or so."""
         now = self._timers.clock()
         unread = {}
-        for client in clients if self._core.used >= self._core.ceiling else ():
+        for client in clients if self._core.account.used >= self._core.account.ceiling else ():
             if client.pending_size and not client.inside:
                 before, since = self._unread.get(client, (client.sent, now))
                 unread[client] = client.sent, since if before == client.sent else now

@@ -151,17 +151,17 @@ class StateView(View):
         self.version = __version__
         self.uptime = round(broker.timers.clock() - broker.started, 3)
         self.connections = broker.connections.count
-        self.published = core.published
-        self.delivered = core.delivered
-        self.acked = core.acked
-        self.rejected = core.rejected
-        self.dropped = core.dropped
+        self.published = core.router.published
+        self.delivered = core.delivery.delivered
+        self.acked = core.acks.acked
+        self.rejected = core.acks.rejected
+        self.dropped = core.limits.dropped
         self.duplicates = core.seen.duplicates
         self.remembered = len(core.seen)
         self.errors = broker.mistakes.errors
-        self.position = core.position
-        self.memory = core.used
-        self.max_line = core.max_line
+        self.position = core.log.end
+        self.memory = core.account.used
+        self.max_line = core.output.max_line
         self.limits = dict(broker.limits.times)
 
     # What takes time to make is made once per view: an expression may ask for it in a loop.
@@ -174,7 +174,7 @@ class StateView(View):
     def consumers(self) -> Rows:
         queues = self._broker.queues.by_name.values()
         return Rows(
-            self._broker.core.consumers, lambda: (one for queue in queues for one in queue.consumers), ConsumerView
+            self._broker.core.acks.consumers, lambda: (one for queue in queues for one in queue.consumers), ConsumerView
         )
 
     @property
@@ -247,8 +247,8 @@ def _journal(broker: Broker) -> dict[str, Any]:
         "data": journal.options.folder,
         "journal": {
             "earliest": journal.segments.earliest,
-            "written": broker.core.written_position,
-            "synced": broker.core.synced,
+            "written": broker.core.log.written,
+            "synced": broker.core.persistence.synced,
             "segments": len(journal.segments.starts),
             "bytes": journal.segments.total,
             "syncs": journal.syncs,
@@ -269,7 +269,7 @@ def stats(broker: Broker, client: Client, request_id: bytes) -> Job:
     queues = list(broker.queues.by_name.values())
     text_of_queues: list[bytes] = []
     size = 0
-    broker.core.block(client)
+    broker.core.parser.block(client)
     try:
         for queue in queues:
             if client.gone:
@@ -278,15 +278,15 @@ def stats(broker: Broker, client: Client, request_id: bytes) -> Job:
                 row = dumps({text(queue.name): _as_dict(QueueView(queue), but=("name",))})[1:-1]
                 text_of_queues.append(row)
                 size += len(row)
-                broker.core.charge(len(row))
-                if broker.core.full and size > SMALL_STATS:
+                broker.core.account.charge(len(row))
+                if broker.core.account.full and size > SMALL_STATS:
                     raise broker.limits.reached("max_memory")
             yield STATS + len(queue.events) // 2
         whole = dumps(figures)[:-1] + b', "queues": {' + b", ".join(text_of_queues) + b"}}"
-        broker.core.say(client, b"%s ok %s\n" % (request_id, whole))
+        broker.core.output.say(client, b"%s ok %s\n" % (request_id, whole))
     except Exception as error:
         error_id = broker.mistakes.made(client, error if isinstance(error, BadRequest) else Fault.unforeseen(error))
-        broker.core.say(client, b"%s error %s\n" % (request_id, error_id))
+        broker.core.output.say(client, b"%s error %s\n" % (request_id, error_id))
     finally:
-        broker.core.charge(-size)
-        broker.core.unblock(client)
+        broker.core.account.charge(-size)
+        broker.core.parser.unblock(client)

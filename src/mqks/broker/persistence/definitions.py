@@ -28,11 +28,11 @@ class DefinitionLog:
             return
         definition = queue.definition()
         if definition != queue.kept:
-            position = self._core.record(b"%s rebind %s\n" % (self._new_dtid(), definition))
+            position = self._core.router.record(b"%s rebind %s\n" % (self._new_dtid(), definition))
             queue.kept = definition
             queue.birth = queue.birth or position
 
     def write_deletion(self, queue: Queue) -> None:
         """The queue is gone."""
         if self._is_open:
-            self._core.record(b"%s delete_queue %s\n" % (self._new_dtid(), queue.name))
+            self._core.router.record(b"%s delete_queue %s\n" % (self._new_dtid(), queue.name))

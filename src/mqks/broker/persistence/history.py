@@ -96,7 +96,7 @@ class Histories:
         self._hungry: dict[Stream, None] = {}  # wait for memory to read their next piece, in this order
         self._idle: dict[Stream, None] = {}  # have pieces, and clients without room: for longest the first
         self.held = 0  # bytes of pieces that were read, or are being read
-        self.most_held = min(MOST_HELD, core.max_memory // SHARE)
+        self.most_held = min(MOST_HELD, core.account.max_memory // SHARE)
 
     # ── where it begins and ends ──
 
@@ -108,7 +108,7 @@ class Histories:
     @property
     def visible(self) -> int:
         """Up to where the log is shown."""
-        return self._persistence.journal.visible if self._persistence.journal else self._core.position
+        return self._persistence.journal.visible if self._persistence.journal else self._core.log.end
 
     def place(self, where: bytes) -> int:
         """The position that a word of a request names."""
@@ -186,10 +186,10 @@ class Histories:
         self._capacity.check_reader(stream.client, stream.kept)
         in_memory = self._persistence.journal is None
         with self._reading():
-            stream.position = self._core.line_near(stream.start) if in_memory else self._batch_with(stream.start)
+            stream.position = self._core.log.line_near(stream.start) if in_memory else self._batch_with(stream.start)
         streams.append(stream)
         self._capacity.readers.charge(stream.kept)
-        self._core.expect(stream.client, 1)
+        self._core.output.expect(stream.client, 1)
         self._go_on(stream)
 
     def _batch_with(self, position: int) -> int:
@@ -342,7 +342,9 @@ class Histories:
     def _has_room(self, client: Client) -> bool:
         """If it has none, its streams go on when it has."""
         core, pending = self._core, client.pending_size
-        client.reads_history = pending >= core.high_water or (pending > 0 and core.used >= core.ceiling)
+        client.reads_history = pending >= core.output.high_water or (
+            pending > 0 and core.account.used >= core.account.ceiling
+        )
         return not client.reads_history
 
     def _may_read_ahead(self, stream: Stream) -> bool:
@@ -355,7 +357,7 @@ class Histories:
     def _count(self, size: int) -> None:
         """So much more is held, or, below zero, less."""
         self.held += size
-        self._core.charge(size)
+        self._core.account.charge(size)
 
     def _release(self, stream: Stream) -> None:
         """Give back what it has. What is being read for it is given back when it comes."""
@@ -397,7 +399,7 @@ class Histories:
             except BadRequest as gone:
                 stream.fault = gone
             return
-        held = self._core.held_lines(stream.position)
+        held = self._core.log.held_lines(stream.position)
         stream.position = self.visible if held is None else held[0] + len(held[1])
         stream.piece = held
         self._count(0 if held is None else len(held[1]))
@@ -456,7 +458,7 @@ class Histories:
         if stream.raw:
             stream.shown, ended = _whole_batches(data, position, stream)
             if stream.shown > position:
-                core.say(stream.client, data[: stream.shown - position])
+                core.output.say(stream.client, data[: stream.shown - position])
             return ended
         replies, count, stream.shown, ended = answers(
             data,
@@ -466,13 +468,13 @@ class Histories:
             stream.stop,
             stream.until,
             stream.limit,
-            2 * core.high_water,
+            2 * core.output.high_water,
             stream.wants,
             name_in,
         )
         stream.limit -= count
         if replies:
-            core.say(stream.client, replies)
+            core.output.say(stream.client, replies)
         return ended or stream.limit == 0
 
     def _end(self, stream: Stream) -> None:
@@ -482,8 +484,8 @@ class Histories:
     def _close(self, stream: Stream, last: bytes) -> None:
         self._streams[stream.client].remove(stream)
         self._let_go(stream)
-        self._core.say(stream.client, b"%s %s\n" % (stream.request_id, last))
-        self._core.expect(stream.client, -1)
+        self._core.output.say(stream.client, b"%s %s\n" % (stream.request_id, last))
+        self._core.output.expect(stream.client, -1)
 
     def _is_open(self, stream: Stream) -> bool:
         return stream in self._streams.get(stream.client, ())

@@ -104,7 +104,7 @@ class Persistence:
         options = self._options
         self.journal = Journal(self, disk, options, segments, index, number, position)
         self._definitions.open()
-        self.core.open_journal(
+        self.core.persistence.open_journal(
             self.journal,
             position,
             crc,
@@ -114,12 +114,12 @@ class Persistence:
             spill_after=options.spill_after,
         )
         # After a gap the new segment is not on disk yet, and its first batches must not say so of where it begins.
-        self.core.synced = max(map(segments.end_of, segments.starts), default=0)
+        self.core.persistence.synced = max(map(segments.end_of, segments.starts), default=0)
         self.journal.retention.wall = self._wall
-        self.journal.retention.charge = self.core.charge
+        self.journal.retention.charge = self.core.account.charge
         self.journal.retention.keep(holds)
-        self.core.mark()  # so that there is a segment, and what is wrong with the disk shows at once
-        self.core.write_out()
+        self.core.persistence.mark()  # so that there is a segment, and what is wrong with the disk shows at once
+        self.core.persistence.write_out()
         self.journal.checkpoint()
         if self.broken:
             raise JournalError(self.broken)
@@ -153,7 +153,7 @@ class Persistence:
             if len(retention.holds) >= MOST_HOLDS:
                 raise self._limits.reached("holds", str(MOST_HOLDS))
         expires = self._wall() + seconds
-        self.core.record(b"%s hold %s %d %.3f\n" % (self._new_dtid(), name, position, expires))
+        self.core.router.record(b"%s hold %s %d %.3f\n" % (self._new_dtid(), name, position, expires))
         retention.keep({name: Hold(position, expires)})
 
     def checkpoint(self, number: int) -> Checkpoint:
@@ -163,14 +163,14 @@ class Persistence:
             self._index.release(place)
         return Checkpoint(
             number,
-            position=self.core.written_position,
-            crc=self.core.last_crc,
+            position=self.core.log.written,
+            crc=self.core.log.previous,
             dtid=self._new_dtid(),
             holds={name: [hold.position, hold.expires] for name, hold in self.journal.retention.holds.items()}
             if self.journal
             else {},
             queues=self._snapshots(),
-            extents=self.core.extents(),
+            extents=self.core.log.extents(),
             key=self.core.seen.key,
             seen=self._once.snapshot(partial(self.spill, kind=ONCE)),
         )
@@ -181,19 +181,19 @@ class Persistence:
             [queue.name for queue in queues],
             [queue.birth for queue in queues],
             [queue.kept or queue.definition() for queue in queues],
-            *self.core.snapshots(queues),
+            *self.core.snapshots.take(queues),
         )
 
     def oldest_queue(self) -> str | None:
         """The queue that keeps the oldest segment from being removed."""
-        held = ((self.core.oldest(queue, True), queue.name) for queue in self._queues.by_name.values())
+        held = ((self.core.snapshots.oldest(queue, True), queue.name) for queue in self._queues.by_name.values())
         _, name = min(((position, name) for position, name in held if position is not None), default=(0, None))
         return None if name is None else ascii(name.decode("utf-8", "replace"))
 
     def drop_held(self) -> None:
         """The disk failed. What it has of the requests that wait for it is unknown: neither `ok` nor `error` would be
         true, so their connections close without an answer."""
-        dropped = self.core.drop_held()
+        dropped = self.core.confirmations.drop_held()
         if dropped:
             said = "{requests} requests waited for the disk: their connections close without an answer"
             log.error(Entry(said, requests=sum(dropped.values())))
@@ -210,7 +210,7 @@ class Persistence:
     def lines(self, positions: list[int], most: int = sys.maxsize) -> dict[int, tuple[bytes, int]]:
         """The messages that begin at these positions, as the log has them, without newline: those in memory. Of each
         `most` bytes, and how many it really has. One whose id alone fills these bytes is left out."""
-        found = ((position, self.core.line_at(position, most)) for position in positions)
+        found = ((position, self.core.log.line_at(position, most)) for position in positions)
         return {position: line for position, line in found if line is not None and is_message(line[0])}
 
     def read_lines(self, positions: list[int], most: int = sys.maxsize) -> dict[int, tuple[bytes, int]]:

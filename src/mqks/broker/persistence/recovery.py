@@ -91,8 +91,8 @@ class Recovery:
         happened = progress.replay(disk, logs, check_end(segments, journaled.end, synced, salvage))
         for queue in self._queues.by_name.values():
             since = happened.pop(queue.birth, Since())
-            self._core.restore(queue, self._kept.pop(queue.birth, b""), b"".join(since.items), since.taken)
-        self._core.restored()
+            self._core.snapshots.restore(queue, self._kept.pop(queue.birth, b""), b"".join(since.items), since.taken)
+        self._core.snapshots.restored()
         self._check_held(segments, salvage)
         for lost in segments.given_up:
             self._core.seen.forget_between(*lost)
@@ -111,7 +111,7 @@ class Recovery:
 
     def _check_held(self, segments: Segments, salvage: bool) -> None:
         """Queues hold messages: are the files there?"""
-        words = memoryview(self._core.extents()).cast("Q")
+        words = memoryview(self._core.log.extents()).cast("Q")
         for at in range(0, len(words), 3):
             for start, end in segments.missing(words[at], words[at + 1]):
                 if not segments.is_lost(start, end):
@@ -126,7 +126,7 @@ class Recovery:
 
     def _restore_checkpoint(self, checkpoint: Checkpoint, index: Index, salvage: bool) -> None:
         """The queues as they were then. What is in them comes when all else is known."""
-        self._core.adopt(checkpoint.extents)
+        self._core.snapshots.adopt(checkpoint.extents)
         for kept in checkpoint.queues:
             self._define(kept.birth, kept.definition)
             for place, count in progress.places(kept.snapshot):
@@ -151,7 +151,7 @@ class Recovery:
 
     def _replay_batch(self, header: Header, batch: memoryview) -> None:
         try:
-            self._core.replay(header.position, bytes(batch), time_of(header.dtid).timestamp())
+            self._core.snapshots.replay(header.position, bytes(batch), time_of(header.dtid).timestamp())
         except (ValueError, BadRequest) as error:
             raise JournalError(
                 f"the batch at position {header.position} is whole, but has a line that no mqksd has written: {error}"
@@ -167,7 +167,7 @@ class Recovery:
         elif action == b"delete_queue":
             if (queue := self._queues.by_name.get(rest)) is not None:
                 if queue.birth in self._kept:  # what was in it then must be let go too
-                    self._core.restore(queue, self._kept.pop(queue.birth), b"", 0)
+                    self._core.snapshots.restore(queue, self._kept.pop(queue.birth), b"", 0)
                 self._queues.delete(queue)
         elif action == b"hold":
             name, held, expires = rest.split(b" ")

@@ -74,10 +74,10 @@ class ConsumerManager:
         if consumer is None:
             if queue.consumers:
                 self._connections.sockets.notice_closes(client)
-            consumer = self._core.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
+            consumer = self._core.acks.join(client, consumer_id, queue, dialect, manual_ack, prefetch)
             self.by_id.add(consumer)
         else:
-            self._core.change(consumer, dialect, manual_ack, prefetch)
+            self._core.acks.change(consumer, dialect, manual_ack, prefetch)
         stated = tuple(flag for flag in UPDATED if flag in words.flags)
         consumer.stated = self._stated.setdefault(stated, stated)
         self._queues.on_used(queue)
@@ -94,7 +94,7 @@ class ConsumerManager:
         return most
 
     def leave(self, consumer: Consumer, disconnected: bool = False) -> None:
-        self._core.leave(consumer, disconnected)
+        self._core.acks.leave(consumer, disconnected)
         self.by_id.remove(consumer)
         queue = consumer.queue
         assert isinstance(queue, Queue)
@@ -103,7 +103,7 @@ class ConsumerManager:
     def leave_all(self, client: Client, *, disconnected: bool) -> Job:
         """All consumers of a client leave."""
         for consumer in list((client.consumers or {}).values()):
-            while not self._core.return_some(consumer, RETURNED_AT_ONCE, disconnected):
+            while not self._core.acks.return_some(consumer, RETURNED_AT_ONCE, disconnected):
                 yield RETURNED_AT_ONCE // RETURNED
             if not consumer.gone:
                 unacked = consumer.unacked

@@ -42,7 +42,7 @@ class Exchange:
     def __init__(self, core: Core) -> None:
         self._core = core
         # Many patterns may begin as an event does: then a look takes a while, though few or none match in the end.
-        self._patterns: PatternIndex[Queue] = PatternIndex(lambda places: core.exert(LOOKING * places))
+        self._patterns: PatternIndex[Queue] = PatternIndex(lambda places: core.work.exert(LOOKING * places))
 
     def set_events(self, queue: Queue, events: set[bytes]) -> bool:
         """Subscribe the queue to exactly these events; answers whether that changed anything."""
@@ -50,21 +50,21 @@ class Exchange:
             return False
         for event in sorted(queue.events - events):
             self._core.events.unbind(event, queue)
-            self._core.charge(-_event_cost(event))
+            self._core.account.charge(-_event_cost(event))
         for event in sorted(events - queue.events):
             self._core.events.bind(event, queue)
-            self._core.charge(_event_cost(event))
+            self._core.account.charge(_event_cost(event))
         queue.events = events
         return True
 
     def set_pattern(self, queue: Queue, pattern: Pattern | None) -> None:
         if queue.pattern is not None:
             self._patterns.remove(queue.pattern, queue)
-            self._core.charge(-_cost(queue.pattern))
+            self._core.account.charge(-_cost(queue.pattern))
             self._want_of_mqks(queue, queue.pattern, wanted=False)
         if pattern is not None:
             self._patterns.add(pattern, queue)
-            self._core.charge(_cost(pattern))
+            self._core.account.charge(_cost(pattern))
             self._want_of_mqks(queue, pattern, wanted=True)
         queue.pattern = pattern
 
@@ -84,9 +84,9 @@ class Exchange:
             else:
                 self._core.events.unbind(event, queue)
         elif "data" in content:
-            self._core.inspect_everything(change)
+            self._core.events.inspect_everything(change)
         else:
-            self._core.take_everything(queue, wanted)
+            self._core.events.take_everything(queue, wanted)
 
     def queues_for(self, content: dict[str, Any]) -> list[Queue]:
         """The queues that a SEVX event reaches. One may be named twice; the core puts a message once."""

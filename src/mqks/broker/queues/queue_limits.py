@@ -63,14 +63,14 @@ class QueueLimits:
         size = self._measure(queue, at_any_cost) if max_bytes and not queue.max_bytes else 0
         queue.bounds = bounds
         if (max_length, max_bytes, drops_oldest) != (queue.max_length, queue.max_bytes, queue.drops_oldest):
-            self._core.limit(queue, max_length, max_bytes, drops_oldest, size)
+            self._core.limits.limit(queue, max_length, max_bytes, drops_oldest, size)
             self._trim(queue)
 
     def _measure(self, queue: Queue, at_any_cost: bool) -> int:
         if queue.length > COSTLY and not at_any_cost:
-            self._core.rest()
+            self._core.parser.rest()
         most = (sys.maxsize, sys.maxsize) if at_any_cost else (MOST_MEASURED, MOST_READ)
-        measured = self._core.measure(queue, *most)
+        measured = self._core.limits.measure(queue, *most)
         if measured is None and at_any_cost:
             raise JournalError(f"the bytes of queue {show(queue.name)} cannot be counted: a part of it cannot be read")
         if measured is None:
@@ -83,7 +83,7 @@ class QueueLimits:
 
     def _trim(self, queue: Queue) -> None:
         """Drop what is too much, some of it at a time."""
-        if not queue.gone and self._core.trim(queue, AT_ONCE):
+        if not queue.gone and self._core.limits.trim(queue, AT_ONCE):
             self.trim_soon(queue)
 
     def trim_soon(self, queue: Queue) -> None:
@@ -91,11 +91,11 @@ class QueueLimits:
 
     def _go_on(self, queue: Queue) -> None:
         self._trim(queue)
-        self._core.write_out()
+        self._core.persistence.write_out()
 
     def forget(self, queue: Queue) -> None:
         """The queue goes."""
-        self._core.limit(queue, 0, 0, False, 0)
+        self._core.limits.limit(queue, 0, 0, False, 0)
         self._timers.cancel(("trim", queue))
 
     def check_taken(self, full: CoreQueue | None) -> None:

@@ -48,13 +48,13 @@ class QueueManager:
         """The queue of this name, for a request about it: after one about a large queue others have their turn."""
         queue = self.by_name.get(name)
         if queue is not None and queue.is_large:
-            self._core.rest()
+            self._core.parser.rest()
         return queue
 
     def make(self, name: bytes) -> Queue:
         """A new queue; there is none of this name."""
         queue = self.by_name[name] = Queue(name, self._timers.clock())
-        self._core.charge(_queue_cost(name))
+        self._core.account.charge(_queue_cost(name))
         return queue
 
     def check_change(
@@ -88,18 +88,18 @@ class QueueManager:
 
     def _check_size(self, name: bytes, events: set[bytes], pattern: Pattern | None) -> None:
         size = len(name) + len(events) + sum(map(len, events)) + (len(jsons.dumps(pattern.content)) if pattern else 0)
-        if size > max(self._core.max_line, LONGEST_DEFINITION):
+        if size > max(self._core.output.max_line, LONGEST_DEFINITION):
             raise BadRequest("the events and the pattern of a queue are longer than --max-line", show(name))
 
     def delete(self, queue: Queue) -> None:
         self._queue_limits.forget(queue)
-        self._updates.tell_gone(self._core.delete_queue(queue))
+        self._updates.tell_gone(self._core.acks.delete_queue(queue))
         self._timers.cancel(queue)
         self._exchange.set_events(queue, set())
         self._exchange.set_pattern(queue, None)
         self._definitions.write_deletion(queue)
         del self.by_name[queue.name]
-        self._core.charge(-_queue_cost(queue.name))
+        self._core.account.charge(-_queue_cost(queue.name))
 
     def purge(self, queue: Queue, most: int) -> int:
         """Settle what is ready in the queue, at most so many messages, as if they had been acked; answers how many that
@@ -108,8 +108,8 @@ class QueueManager:
         When this returns the journal has been told, as of acks: a killed broker does not give these messages again.
         Nobody is served meanwhile: of a long queue one takes PURGED_AT_ONCE.
         """
-        purged = self._core.purge(queue, most)
-        self._core.write_out()
+        purged = self._core.limits.purge(queue, most)
+        self._core.persistence.write_out()
         return purged
 
     def set_unused(self, queue: Queue, seconds: float | None) -> bool:

@@ -43,7 +43,7 @@ class Updates:
         if changed:
             self._tell(queue, MQKS, but, lambda consumer: consumer is also or not changed.isdisjoint(consumer.stated))
         elif also is not None:
-            self._core.tell(also)
+            self._core.output.tell(also)
 
     def tell_pattern(self, queue: Queue, but: Consumer) -> None:
         """The pattern of the queue has changed, which MQKS consumers do not know of."""
@@ -57,16 +57,16 @@ class Updates:
         for consumer in queue.consumers:
             if consumer is not but and consumer.dialect == dialect and wants(consumer):
                 if consumer.connection is self.asking:
-                    self._core.tell(consumer)
+                    self._core.output.tell(consumer)
                 else:
                     others.append(consumer)
         if len(queue.consumers) > MANY_TOLD:
-            self._core.rest()
+            self._core.parser.rest()
         if (queue, dialect) in self._to_tell:
             self._to_tell[queue, dialect].update(dict.fromkeys(others))
         elif others:
             self._to_tell[queue, dialect] = dict.fromkeys(others)
-            self._core.suspend(queue)
+            self._core.ready.suspend(queue)
             self._slices.start(self._tell_others(queue, dialect))
 
     def _tell_others(self, queue: Queue, dialect: int) -> Job:
@@ -77,27 +77,27 @@ class Updates:
             while others := self._to_tell[queue, dialect]:
                 self._to_tell[queue, dialect] = {}
                 if not suspended:
-                    self._core.suspend(queue)
+                    self._core.ready.suspend(queue)
                     suspended = True
                 for consumer in others:
                     if not consumer.gone:
-                        self._core.tell(consumer)
+                        self._core.output.tell(consumer)
                     yield TELLING
-                self._core.go_on(queue)
+                self._core.ready.go_on(queue)
                 suspended = False
                 if self._to_tell[queue, dialect]:
                     yield NEXT_TURN
         finally:
             del self._to_tell[queue, dialect]
             if suspended:
-                self._core.go_on(queue)
+                self._core.ready.go_on(queue)
 
     def tell_gone(self, consumers: list[Consumer]) -> None:
         """The queue of these consumers was deleted."""
         for consumer in consumers:
             if consumer.connection is self.asking:
                 self._consumer_ids.remove(consumer)
-                self._core.tell(consumer)
+                self._core.output.tell(consumer)
         others = [consumer for consumer in consumers if consumer.connection is not self.asking]
         self._slices.start(self._tell_others_gone(others))
 
@@ -106,7 +106,7 @@ class Updates:
         for consumer in consumers:
             self._consumer_ids.remove(consumer)
             if consumer.id not in consumer.connection.consumers:
-                self._core.tell(consumer)
+                self._core.output.tell(consumer)
             yield TELLING
 
     @staticmethod
