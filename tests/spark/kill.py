@@ -26,8 +26,10 @@ from pyspark.sql import SparkSession
 
 import mqks
 from mqks.pipeline import lake
-from mqks.pipeline.layout import EVENTS, Marker, marker_of, marker_path
-from mqks.pipeline.place import Place
+from mqks.pipeline.lake.commit import POSITION
+from mqks.pipeline.lake.delta_table import Table
+from mqks.pipeline.lake.location import Location
+from mqks.pipeline.place import EVENTS, Place
 from mqks.pipeline.session import session
 from tests.crash.brokers import kill as kill_broker
 from tests.crash.brokers import start_broker
@@ -82,7 +84,7 @@ class Publishing:
 
 @dataclass(frozen=True)
 class Progress:
-    """The last batch of each job that is done, as their files tell."""
+    """How far the archive is, and the last batch of the sink that is done, as their files tell."""
 
     archived: int = -1
     sunk: int = -1
@@ -130,13 +132,13 @@ class Run:
     def progress(self) -> Progress:
         commits = Path(self.place.checkpoint(SINK)) / "commits"
         numbers = [int(file.name) for file in commits.glob("*") if file.name.isdigit()]
-        return Progress(self.marker.batch, max(numbers, default=-1))
+        return Progress(self.archived, max(numbers, default=-1))
 
     @property
-    def marker(self) -> Marker:
-        """Of the archive."""
-        path = Path(marker_path(self.place, EVENTS))
-        return marker_of(path.read_text() if path.exists() else None)
+    def archived(self) -> int:
+        """The position that the lake has all before; -1 where it has nothing."""
+        table = Table.open(Location(self.place.table(EVENTS)))
+        return (table and table.progress(POSITION)) or -1
 
     def going(self) -> bool:
         """AssertionError: someone has ended by himself."""
@@ -224,8 +226,8 @@ class Run:
             # A message is in its queue before it can be seen in the journal: what is confirmed is seen.
             mq.publish("end", confirm=True)
             latest = int(mq.request("history", "latest --to=earliest").split()[-1])
-        assert until(lambda: self.going() and (self.marker.position or 0) >= latest), (
-            f"the archive is at {self.marker}, the journal ends at {latest}\n{self.log[-5000:]}"
+        assert until(lambda: self.going() and self.archived >= latest), (
+            f"the archive is at {self.archived}, the journal ends at {latest}\n{self.log[-5000:]}"
         )
         self.driver.terminate()
         assert self.driver.wait(PATIENCE) == 0, self.log[-5000:]

@@ -26,10 +26,9 @@ from mqks.client.blocking import Client
 from mqks.client.errors import MqksError
 from mqks.journal import JournalError, Reader
 from mqks.pipeline import lake
-from mqks.pipeline.asked import EVERYTHING, NO_BOUNDS, Asked, Bounds, Range, asked, moment, stand_in
+from mqks.pipeline.asked import EVERYTHING, NO_BOUNDS, Asked, Bounds, asked, moment, stand_in
 from mqks.pipeline.errors import PipelineError
-from mqks.pipeline.layout import EVENTS
-from mqks.pipeline.place import CAME, COLUMNS, OWN, schema_of, with_json
+from mqks.pipeline.place import CAME, COLUMNS, EVENTS, OWN, schema_of, with_json
 from mqks.pipeline.stats import SCHEMA
 from mqks.pipeline.stats import TABLE as STATS_TABLE
 
@@ -46,6 +45,7 @@ TIMEOUT = 10.0  # seconds for a broker to say where its journal ends
 ATTEMPTS = 3
 IN_MEMORY = 16 << 20  # bytes of an answer, before it waits on disk
 VANISHED = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|position \d+ is gone|gone by retention")
+NOT_YET = ("key", "meta", "due", "expires")  # columns that the journal cannot fill
 MADE_OF = {"time": {"time", "date"}, "data": {"data", "text"}}  # columns of the journal → ours; all others are the same
 
 _naming = Lock()
@@ -168,7 +168,7 @@ def events(
     parts = []
     if position is not None:
         upto = position if end is None else min(position, end)
-        archived = of_days(lake.events(spark, place), wanted.bounds.times)
+        archived = lake.events(spark, place, bounds=wanted.bounds)
         parts.append(archived.where((F.col("position") < upto) & ~F.col("event").isin(*OWN)))
     try:
         found = extent(place, wanted.bounds)
@@ -189,16 +189,6 @@ def events(
     return reduce(lambda one, other: one.unionAll(other), alike)
 
 
-def of_days(archived: DataFrame, times: Range) -> DataFrame:
-    """Spark does not know that a `date` is the day of its `time`: say it, and it leaves out the other folders."""
-    from pyspark.sql import functions as F
-
-    first, last = map(moment, times)
-    if first is not None:
-        archived = archived.where(F.col("date") >= F.lit(first.date()))
-    return archived if last is None else archived.where(F.col("date") <= F.lit(last.date()))
-
-
 def journal(spark: SparkSession, place: Place, wanted: Asked, start: int, end: int) -> DataFrame:
     """The events from `start` to before `end`, as the lake has them, without columns and names that nobody wants."""
     from pyspark.sql import functions as F
@@ -210,7 +200,8 @@ def journal(spark: SparkSession, place: Place, wanted: Asked, start: int, end: i
         options["subscribePattern"] = "|".join(sorted(names))
     came = spark.read.format("mqks").schema(schema_of(kept)).options(**place.source(), **options).load()
     filled = (F.col(name) if name in kept else F.lit(None).cast(kind).alias(name) for name, kind in CAME.items())
-    return lake.dated(with_json(came.select(*filled)), "time")
+    missing = [F.lit(None).cast(kind).alias(name) for name, kind in COLUMNS.items() if name in NOT_YET]
+    return lake.dated(with_json(came.select(*filled)).select("*", *missing), "time")
 
 
 # ── where the journal is ──

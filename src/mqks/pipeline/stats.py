@@ -2,8 +2,8 @@
 
 Two streams read the journal. Updates tell the broker what changed, within a second or two; they may come twice after
 a crash, which says nothing new. Finals are the last word on a minute, when the watermark has passed it: they go to the
-lake and to the broker exactly once, since a batch that is done again writes its own part again, under ids that the
-broker has seen. Late data is what comes after the last word: it is not counted.
+lake and to the broker exactly once, since the table's log has the last batch that is in it, and the broker has seen
+their ids. Late data is what comes after the last word: it is not counted.
 
 Events named `mqks.…` are not counted, or telling the counts would change them. They do move the watermark: a broker
 with nothing but the pipeline's own heartbeats closes its minutes too.
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from mqks.pipeline import lake
 from mqks.pipeline.batches import each
-from mqks.pipeline.compaction import AFTER
 from mqks.pipeline.contact import Contact
 from mqks.pipeline.deliveries import LONGEST_NAME, MOST_NAMES, Asking, begin_of, refused
 from mqks.pipeline.files import Files
+from mqks.pipeline.lake.compaction import AFTER
 from mqks.pipeline.masking import masked
 from mqks.pipeline.place import STATS_EVENT, Place
 from mqks.pipeline.watching import Job, started
@@ -155,13 +155,13 @@ def finals(
     if _is_new(spark, place, FINALS):
         last = _last_minute(spark, place)
         begin = {"startingTimestamp": (last + MINUTE).isoformat()} if last else {"startingOffsets": "earliest"}
-    parts = lake.Parts(spark, place, TABLE, FINALS, compact_after=compact_after)
+    table = lake.Writer(spark, place, TABLE, FINALS, compact_after=compact_after)
 
     def write(batch: DataFrame, number: int) -> None:
         batch = batch.persist()
         try:
             count = batch.count()  # of all of it: a batch has to be looked at as a whole for its state to be kept
-            parts.write(lake.dated(table_rows(batch), "minute").coalesce(1) if count else None, number)
+            table.write(lake.dated(table_rows(batch), "minute").coalesce(1) if count else None, number)
             if count:
                 told = messages(largest(batch.where("kind != 'queue'")), final=True)
                 scope = str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
