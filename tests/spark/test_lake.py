@@ -1,8 +1,10 @@
 """Tables of the lake with a real Spark: what it writes, what others read, and what changes files."""
 
 import json
+import os
 import tarfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,10 @@ from mqks.pipeline.files import Files
 from mqks.pipeline.lake.commit import POSITION, AnotherWriter
 from mqks.pipeline.lake.compaction import compact
 from mqks.pipeline.lake.delta_table import Table
+from mqks.pipeline.lake.forget import forget
 from mqks.pipeline.lake.reading import fields_of_events, open_table, pruned
 from mqks.pipeline.place import Place
+from mqks.pipeline.sql import sql
 
 OLD_LAKE = Path(__file__).with_name("lake_0_1_0.tar.gz")
 
@@ -290,3 +294,54 @@ def test_a_lake_of_0_1_0_is_adopted_by_one_commit(spark: SparkSession, tmp_path:
     assert {row.id for row in lake.table(spark, place, "orders").collect()} == {*ALL} - {"m1"}
     query = json.loads((tmp_path / "lake/_checkpoints/run-mine-orders-lake-orders/metadata").read_text())["id"]
     assert table_of(place, "orders").progress(f"mqks.query.{query}") == 0
+
+
+# ── erasure, retention, time travel ──
+
+
+def test_what_is_forgotten_is_gone_from_every_table_and_from_the_disk(spark: SparkSession, place: Place) -> None:
+    archive(spark, place, 60, 150)
+    one = lake.Writer(spark, place, "t", "job")
+    in_query(spark, lambda: one.write(some(spark, 1, ", 'e1' AS event"), 0))
+    other = lake.Writer(spark, place, "u", "job")
+    in_query(spark, lambda: other.write(some(spark, 1), 0))
+    found = {one.table: one for one in forget(spark, place, "event = 'e1' AND date >= '2026-01-15'")}
+    assert (found["events"].rows, found["t"].rows) == (50, 1)
+    assert "event" in found["u"].skipped
+    assert positions(spark, place) == [n for n in range(150) if n % 3 != 1]
+    assert mine(spark, place) == []
+    assert len(in_polars(place)) == 100
+    assert in_duckdb(place, "SELECT count(*) FROM EVENTS WHERE event = 'e1'") == [(0,)]
+    left = [
+        parquet.read_table(path, columns=["event"])
+        for path in Path(place.table("events")).rglob("*.parquet")
+        if "_delta_log" not in path.parts
+    ]
+    assert sum(one["event"].to_pylist().count("e1") for one in left) == 0
+    assert sum(one.num_rows for one in left) == 100
+    # The archive goes on from where it was, and asked again there is nothing.
+    after = writer(spark, place)
+    assert after.position == 150
+    planned(spark, place, 2, 160)
+    after.write(rows(spark, 150, 10), 2)
+    assert len(positions(spark, place)) == 110
+    assert next(one for one in forget(spark, place, "event = 'e1' AND position < 150")).rows == 0
+    with pytest.raises(PipelineError, match="no table has the columns"):
+        forget(spark, place, "nowhere = 1")
+    with pytest.raises(PipelineError, match="other rows each time"):
+        forget(spark, place, "time < now()")
+
+
+def test_as_of(spark: SparkSession, place: Place) -> None:
+    archive(spark, place, 60)
+    before = datetime.now(UTC)
+    log = Path(place.table("events"), "_delta_log")
+    for entry in log.glob("*.json"):  # commits are known by the milliseconds of their times
+        os.utime(entry, (before.timestamp() - 10, before.timestamp() - 10))
+    again = writer(spark, place)
+    planned(spark, place, 1, 100)
+    again.write(rows(spark, 60, 40), 1)
+    count = "SELECT count(*) FROM events"
+    assert sql(spark, place, count, as_of=before).collect()[0][0] == 60
+    assert lake.events(spark, place).count() == 100
+    assert lake.archived(spark, place, as_of=before) == 60

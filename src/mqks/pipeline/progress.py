@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 ANSWER = 2.0  # seconds for the broker to tell where its journal ends
-PUBLISH_EVERY = 5.0  # seconds, unless the state changes
+PUBLISH_EVERY = 5.0  # seconds, while there is something new
+HEARTBEAT = 30.0  # seconds between two that say the same
 PLAIN_EVERY = 10.0  # between two lines of a job where there is no terminal
 
 
@@ -51,6 +52,11 @@ class Figures:
         return json.dumps(asdict(self))
 
     @property
+    def news(self) -> tuple[object, ...]:
+        """What of it is worth telling: the rest moves by itself, with the clock and with what the pipeline says."""
+        return self.state, self.batch, self.rows, self.position, self.lag_positions == 0
+
+    @property
     def line(self) -> str:
         parts = [f"{self.job}: {self.rows:,} rows", f"{self.rows_per_second:,.0f} rows/s"]
         if self.lag_positions is not None:
@@ -63,6 +69,11 @@ class Figures:
 def simply(job: str, state: str, rows: int, rows_per_second: float) -> Figures:
     """Of a job that is no stream."""
     return Figures(job, state, None, rows, round(rows_per_second, 1), None, None, None, None, now())
+
+
+def clock() -> str:
+    """The time of a line for people, in UTC as all times here."""
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def now() -> str:
@@ -196,19 +207,23 @@ def positions(progresses: Iterable[dict[str, Any]]) -> Iterable[int]:
 
 
 class Publishing:
-    """Figures as events: at most one in five seconds of each job, and each change of state."""
+    """Figures as events: of each job one in five seconds while there is news, else a heartbeat; a change of state at
+    once."""
 
-    def __init__(self, place: Place, every: float = PUBLISH_EVERY) -> None:
+    def __init__(self, place: Place, every: float = PUBLISH_EVERY, heartbeat: float = HEARTBEAT) -> None:
         self._contact = Contact(place.broker)
         self._every = every
-        self._last: dict[str, tuple[str, float]] = {}  # job → state, when it was told
+        self._heartbeat = heartbeat
+        self._last: dict[str, tuple[Figures, float]] = {}  # job → what was told, and when
 
     def publish(self, figures: Figures) -> None:
         """Neither fails nor waits long: one that cannot be told now is not worth telling later."""
-        state, when = self._last.get(figures.job, ("", 0.0))
-        if figures.state == state and time.monotonic() < when + self._every:
-            return
-        self._last[figures.job] = (figures.state, time.monotonic())
+        before, when = self._last.get(figures.job, (None, 0.0))
+        if before is not None and before.state == figures.state:
+            wait = self._heartbeat if before.news == figures.news else self._every
+            if time.monotonic() < when + wait:
+                return
+        self._last[figures.job] = (figures, time.monotonic())
         self._contact.attempt(
             "publishing progress", lambda client: client.publish(PROGRESS_EVENT, figures.json, confirm=True)
         )
@@ -218,13 +233,15 @@ class Publishing:
 
 
 class Lines:
-    """What people see: on a terminal one line that changes, else a plain line of each job now and then."""
+    """What people see: on a terminal one line that changes, else a plain line of each job, with its time, when there is
+    something new, and not too often."""
 
     def __init__(self, out: TextIO, every: float = PLAIN_EVERY) -> None:
         self._out = out
         self._live = out.isatty()
         self._every = every
         self._last: dict[str, tuple[Figures, float]] = {}
+        self._shown = ""
 
     def tell(self, figures: Figures) -> None:
         before, at = self._last.get(figures.job), time.monotonic()
@@ -232,16 +249,24 @@ class Lines:
             self._last[figures.job] = (figures, at)
             width = shutil.get_terminal_size().columns - 1
             line = " | ".join(last.line for last, _ in self._last.values())
-            self._out.write(f"\r{line[:width]}\x1b[K")
-        elif before is None or before[0].state != figures.state or at >= before[1] + self._every:
+            if line == self._shown:
+                return
+            self._shown = line
+            self._out.write(f"\r{f'{clock()} {line}'[:width]}\x1b[K")
+        elif before is None or before[0].state != figures.state or self._is_due(before, figures, at):
             self._last[figures.job] = (figures, at)
-            self._out.write(f"{figures.line}\n")
+            self._out.write(f"{clock()} {figures.line}\n")
         self._out.flush()
 
     def say(self, line: str) -> None:
         """A line that stays."""
+        line = f"{clock()} {line}"
+        self._shown = ""
         self._out.write(f"\r{line}\x1b[K\n" if self._live else f"{line}\n")
         self._out.flush()
+
+    def _is_due(self, before: tuple[Figures, float], figures: Figures, at: float) -> bool:
+        return figures.news != before[0].news and at >= before[1] + self._every
 
     def end(self) -> None:
         if self._live and self._last:

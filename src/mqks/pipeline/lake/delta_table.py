@@ -51,7 +51,7 @@ class File:
     path: str  # below the table's folder
     size: int
     date: str
-    stats: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    stats: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
 
     @property
     def rows(self) -> int:

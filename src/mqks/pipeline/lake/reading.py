@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from deltalake.exceptions import DeltaError
+
 from mqks.pipeline.asked import NO_BOUNDS, Bounds, Range, literal, moment
 from mqks.pipeline.errors import PipelineError
 from mqks.pipeline.files import HIDDEN, Files
@@ -32,7 +34,12 @@ def open_table(
     """None where the lake has no such table. One in the layout of 0.1.0 becomes a Delta table first."""
     location = Location(place.table(name))
     at = None if as_of is None else as_of.astimezone(UTC).isoformat()
-    table = Table.open(location, writing=writing, at=at)
+    try:
+        table = Table.open(location, writing=writing, at=at)
+    except DeltaError as error:
+        if at is None:
+            raise
+        raise PipelineError(f"{location.url} is not known any more as it was at {at}: {error}") from None
     if files is not None:
         if table is None:
             table = adopt(files, place, name)
@@ -60,8 +67,8 @@ def table(
     return frame_of(spark, found, pruned(found.files, bounds))
 
 
-def frame_of(spark: SparkSession, found: Table, files: Sequence[File]) -> DataFrame:
-    """The rows of these files of the table, in its columns."""
+def frame_of(spark: SparkSession, found: Table, files: Sequence[File], *, file: str | None = None) -> DataFrame:
+    """The rows of these files of the table, in its columns; `file`: and a column of this name, with a URL."""
     from pyspark.sql.types import StructType
 
     in_files = [one for one in found.fields if one["name"] != DATE]
@@ -71,11 +78,13 @@ def frame_of(spark: SparkSession, found: Table, files: Sequence[File]) -> DataFr
         empty = spark.range(0).selectExpr(
             *(f"CAST(NULL AS {one.dataType.simpleString()}) AS `{one.name}`" for one in schema)
         )
-        return empty.selectExpr(*names, f"CAST(NULL AS date) AS {DATE}")
+        more = [f"CAST(NULL AS string) AS {file}"] if file else []
+        return empty.selectExpr(*names, f"CAST(NULL AS date) AS {DATE}", *more)
     # Folders are no columns: each attempt has its own, and the day is all that a path tells.
     reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
     read = reader.parquet(*((found.location / one.path).spark for one in files))
-    return read.selectExpr(*names, f"{DATE_OF_PATH} AS {DATE}")
+    more = [f"_metadata.file_path AS {file}"] if file else []
+    return read.selectExpr(*names, f"{DATE_OF_PATH} AS {DATE}", *more)
 
 
 def columns(schema: str) -> list[tuple[str, str]]:
