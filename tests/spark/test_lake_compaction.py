@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 from mqks.pipeline.errors import PipelineError
 from mqks.pipeline.lake import compaction
@@ -65,9 +66,7 @@ def test_a_merge_keeps_all_rows_in_their_order(tmp_path: Path) -> None:
     (merged,) = table.files
     assert (merged.rows, merged.least("position"), merged.largest("position")) == (140, 0, 139)
     assert rows(0, 140).equals(
-        compaction.parquet.read_table(tmp_path / "t" / merged.path, partitioning=None).select(
-            ["position", "time", "event"]
-        )
+        parquet.read_table(tmp_path / "t" / merged.path, partitioning=None).select(["position", "time", "event"])
     )
     assert_exact(tmp_path / "t", 140)
     assert len(table.vacuum(hours=0, orphans=True)) == 20
