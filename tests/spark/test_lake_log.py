@@ -51,6 +51,7 @@ def test_each_commit_lists_a_bounded_log(tmp_path: Path, monkeypatch: pytest.Mon
     folder = tmp_path / "t"
     table = new_table(folder)
     most = 0
+    os.utime(entries(folder)[0], (0, 0))
     for number in range(1, 401):
         append(table, batch(number - 1 or None, number), None)
         at = time.time() - delta_table.LOG_HOURS * HOUR + (number - 400) * 60  # all but the newest are old
