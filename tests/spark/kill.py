@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,14 +27,16 @@ from pyspark.sql import SparkSession
 
 import mqks
 from mqks.pipeline import lake
+from mqks.pipeline.archive import NAME
 from mqks.pipeline.lake.commit import POSITION
 from mqks.pipeline.lake.delta_table import Table
+from mqks.pipeline.lake.forget import forget
 from mqks.pipeline.lake.location import Location
 from mqks.pipeline.place import EVENTS, Place
 from mqks.pipeline.session import session
 from tests.crash.brokers import kill as kill_broker
 from tests.crash.brokers import start_broker
-from tests.spark.driving import CAME, SINK, WENT
+from tests.spark.driving import CAME, DOOMED, SINK, WENT
 from tests.spark.processes import PATIENCE, Process, environment, kill, kill_all, marked, until
 
 REPO = Path(__file__).parents[2]
@@ -50,6 +53,7 @@ DRIVERS = {  # a part of it → its command line; what starts Java has the same 
 WORKERS = {"of tasks": r"daemon pyspark\.worker$", "of a source": "streaming_source_runner", "any": r"-m pyspark\."}
 LIFE = (0.0, 1.5)  # seconds from progress to the next kill
 AGAIN, SOON = 0.25, (0.0, 6.0)  # how often the next one comes before there is progress, and after how many seconds
+LOST = 0.3  # how often the archive has lost its checkpoint when a driver starts
 AWAY = (0.0, 0.0, 0.5, 2.0)  # seconds that a broker is
 
 
@@ -69,6 +73,7 @@ class Publishing:
             while not self._quiet.wait(EVERY):
                 numbers = range(self.count, self.count + SOME)
                 self._client.publish_many([(CAME, json.dumps({"n": n}), f"m{n}") for n in numbers], once="publishing")
+                self._client.publish(DOOMED, confirm=True)
                 self.count += SOME
         except Exception as error:
             self.failure = error
@@ -183,6 +188,10 @@ class Run:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the driver lives on without its Java:\n{self.log[-5000:]}") from None
         self.kills[f"driver ({which})"] += 1
+        if self.rng.random() < LOST:
+            kill_all(self.folder)  # else its last words would be in the new checkpoint
+            shutil.rmtree(self.place.checkpoint(NAME), ignore_errors=True)
+            self.kills["lost checkpoint"] += 1
         self.driver = self.start_driver()
 
     def kill_worker(self) -> None:
@@ -235,6 +244,8 @@ class Run:
         return published
 
     def check(self, spark: SparkSession, published: int) -> None:
+        forget(spark, self.place, f"event = '{DOOMED}'")
+        assert lake.events(spark, self.place).where(f"event = '{DOOMED}'").count() == 0
         for event in (CAME, WENT):
             rows = lake.events(spark, self.place).where(f"event = '{event}'")
             figures = rows.selectExpr("count(*)", "count(DISTINCT id)", "sum(data:n::long)").collect()[0]

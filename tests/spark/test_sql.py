@@ -307,6 +307,9 @@ def test_a_command_is_planned_but_not_run_to_find_out(spark: SparkSession, place
 
 
 def test_filters_prune_the_files_and_row_groups_of_the_lake(spark: SparkSession, place: Place) -> None:
+    spark = spark.newSession()
+    spark.conf.set("spark.sql.maxMetadataStringLength", "10000")
+
     def planned(text: str) -> str:
         return str(sql(spark, place, text)._jdf.queryExecution().executedPlan().toString())
 

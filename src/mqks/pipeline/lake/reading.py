@@ -21,7 +21,13 @@ from mqks.pipeline.place import COLUMNS, EVENTS, Place, parsed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+DAY = 86_400_000_000  # microseconds
 DATE_OF_PATH = f"CAST(regexp_extract(_metadata.file_path, '/{DATE}=([^/]+)/', 1) AS date)"
+
+
+def day_of(column: str) -> str:
+    """In SQL: the UTC day of a timestamp, whatever the session's zone is."""
+    return f"date_from_unix_date(CAST(floor(unix_micros(`{column}`) / {DAY}D) AS int))"
 
 
 class NoSuchTable(PipelineError):
@@ -84,7 +90,9 @@ def frame_of(spark: SparkSession, found: Table, files: Sequence[File], *, file: 
     reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
     read = reader.parquet(*((found.location / one.path).spark for one in files))
     more = [f"_metadata.file_path AS {file}"] if file else []
-    return read.selectExpr(*names, f"{DATE_OF_PATH} AS {DATE}", *more)
+    # Spark makes all of _metadata for each row, also if nobody asks for it: not where the day follows from a column.
+    date = day_of("time") if found.progress(POSITION) is not None else DATE_OF_PATH
+    return read.selectExpr(*names, f"{date} AS {DATE}", *more)
 
 
 def columns(schema: str) -> list[tuple[str, str]]:

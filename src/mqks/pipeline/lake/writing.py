@@ -13,7 +13,7 @@ from mqks.pipeline.lake.commit import POSITION, QUERY, Batch
 from mqks.pipeline.lake.compaction import AFTER, Maintenance
 from mqks.pipeline.lake.delta_table import Outrun, Table
 from mqks.pipeline.lake.location import Location
-from mqks.pipeline.lake.reading import open_table
+from mqks.pipeline.lake.reading import day_of, open_table
 from mqks.pipeline.lake.schema import DATE, Field, nullable
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from mqks.pipeline.place import Place
 
-DAY = 86_400_000_000  # microseconds
 COMPRESSION = "zstd"  # no slower than Spark's default, and far smaller
 SETTINGS = {
     "spark.sql.maxConcurrentOutputFileWriters": "8",  # else Spark sorts all rows by date first
@@ -41,7 +40,7 @@ def dated(frame: DataFrame, column: str | None = None) -> DataFrame:
 
     if column is None:
         return frame.withColumn(DATE, F.current_date())
-    return frame.withColumn(DATE, F.expr(f"date_from_unix_date(CAST(floor(unix_micros(`{column}`) / {DAY}D) AS int))"))
+    return frame.withColumn(DATE, F.expr(day_of(column)))
 
 
 def write_files(frame: DataFrame, url: str) -> None:
