@@ -435,16 +435,6 @@ def test_progress_is_published_at_each_change_and_not_more_often_than_wanted() -
     assert told[0]["lag_positions"] == 2000
 
 
-def test_a_heartbeat_is_slower_than_news() -> None:
-    with broker() as running, mqks.connect(running.url) as mq:
-        publishing = Publishing(Place(running.url), every=0, heartbeat=3600)
-        for rows in (1, 1, 1, 2):
-            publishing.publish(figures(rows=rows))
-        publishing.close()
-        told = [record.json for record in mq.history(events=[PROGRESS_EVENT])]
-    assert [one["rows"] for one in told] == [1, 2]
-
-
 def test_a_broker_that_is_away_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     publishing = Publishing(Place(AWAY), every=0)
     with caplog.at_level(logging.WARNING, "mqks.pipeline"):

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 ANSWER = 2.0  # seconds for the broker to tell where its journal ends
-PUBLISH_EVERY = 5.0  # seconds, while there is something new
-HEARTBEAT = 30.0  # seconds between two that say the same
+PUBLISH_EVERY = 5.0  # seconds, unless the state changes; the dashboard calls a job silent after 9
 PLAIN_EVERY = 10.0  # between two lines of a job where there is no terminal
 
 
@@ -207,23 +206,19 @@ def positions(progresses: Iterable[dict[str, Any]]) -> Iterable[int]:
 
 
 class Publishing:
-    """Figures as events: of each job one in five seconds while there is news, else a heartbeat; a change of state at
-    once."""
+    """Figures as events: at most one in five seconds of each job, and each change of state."""
 
-    def __init__(self, place: Place, every: float = PUBLISH_EVERY, heartbeat: float = HEARTBEAT) -> None:
+    def __init__(self, place: Place, every: float = PUBLISH_EVERY) -> None:
         self._contact = Contact(place.broker)
         self._every = every
-        self._heartbeat = heartbeat
-        self._last: dict[str, tuple[Figures, float]] = {}  # job → what was told, and when
+        self._last: dict[str, tuple[str, float]] = {}  # job → state, when it was told
 
     def publish(self, figures: Figures) -> None:
         """Neither fails nor waits long: one that cannot be told now is not worth telling later."""
-        before, when = self._last.get(figures.job, (None, 0.0))
-        if before is not None and before.state == figures.state:
-            wait = self._heartbeat if before.news == figures.news else self._every
-            if time.monotonic() < when + wait:
-                return
-        self._last[figures.job] = (figures, time.monotonic())
+        state, when = self._last.get(figures.job, ("", 0.0))
+        if figures.state == state and time.monotonic() < when + self._every:
+            return
+        self._last[figures.job] = (figures.state, time.monotonic())
         self._contact.attempt(
             "publishing progress", lambda client: client.publish(PROGRESS_EVENT, figures.json, confirm=True)
         )

@@ -26,7 +26,7 @@ class Limits:
     behind: float = 2.0  # age of the oldest message in a queue that grows
     disk_share: float = 0.05  # of the disk, left
     disk_days: float = 1.0
-    silent: float = 45.0  # a job says nothing; it speaks every 30 seconds
+    silent: float = 9.0  # a job says nothing; it speaks every 5 seconds
     starting: float = 90.0  # a job of before the broker's start says nothing; Spark takes its time, too
     stuck: float = 15.0  # a job has something to do and gets nowhere
     memory: float = 0.9  # of what may be used

@@ -46,7 +46,8 @@ def adopt(files: Files, place: Place, name: str) -> Table | None:
     if location.local is not None:
         durable.sync_files(location.local, [one.path for one in found])
     if name == EVENTS:
-        fields, progress = fields_of(COLUMNS), {POSITION: marker["position"]}
+        fields = fields_of(COLUMNS)
+        progress = {} if marker["position"] is None else {POSITION: marker["position"]}
     else:
         query = json.loads(files.read(f"{place.checkpoint(marker['job'])}/metadata") or "{}").get("id")
         fields = fields_in_footers(system, found)

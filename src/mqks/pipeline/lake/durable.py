@@ -54,8 +54,8 @@ def sync_log(root: Path, after: int) -> int:
             newest = max(newest, int(match[1]))
     sync(log)
     if after < 0:  # the table is new
-        sync(root)
-        sync(root.parent)
+        for folder in (root, root.parent, root.parent.parent):  # the lake may be new, too
+            sync(folder)
     return newest
 
 
