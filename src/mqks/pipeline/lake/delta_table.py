@@ -70,7 +70,7 @@ class Table:
     def __init__(self, location: Location, delta: DeltaTable) -> None:
         self.location = location
         self._delta = delta
-        self._synced: int | None = None
+        self._synced: int | None = None  # up to there the log is on disk; when it is opened, nobody knows
 
     # ── snapshots ──
 
@@ -123,7 +123,8 @@ class Table:
             raise
         table = cls(location, DeltaTable(location.delta))
         if local is not None:
-            table._synced = durable.sync_log(local, -1)
+            table._synced = durable.sync_log(local, None)
+            durable.sync_new(local)
         return table
 
     def refresh(self) -> None:
@@ -208,19 +209,18 @@ class Table:
             if self.version > checked:
                 raise Outrun from None
             raise
-        self._sync_log(checked)
+        self._sync_log()
         self.refresh()
         if self.version // CHECKPOINT_EVERY > checked // CHECKPOINT_EVERY:
             self.tidy_log()
 
     def add_columns(self, fields: Sequence[Field]) -> None:
         """Null in the rows that are there."""
-        checked = self.version
         self._delta.alter.add_columns(
             [DeltaField.from_json(json.dumps(one)) for one in fields],
             post_commithook_properties=NO_HOOKS,
         )
-        self._sync_log(checked)
+        self._sync_log()
         self.refresh()
 
     def tidy_log(self) -> None:
@@ -244,11 +244,10 @@ class Table:
             remove_empty(self.location.local, before=now_ms() - hours * 3_600_000)
         return gone
 
-    def _sync_log(self, checked: int) -> None:
+    def _sync_log(self) -> None:
         local = self.location.local
         if local is not None:
-            # When it is opened, nobody knows how much of the log is on disk.
-            self._synced = durable.sync_log(local, 0 if self._synced is None else min(self._synced, checked))
+            self._synced = durable.sync_log(local, self._synced)
 
 
 def described(system: fs.FileSystem, path: str, size: int) -> File:

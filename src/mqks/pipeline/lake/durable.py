@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import count, takewhile
 from pathlib import Path
 
 from pyarrow import ArrowException, parquet
@@ -41,22 +42,29 @@ def sync_files(root: Path, paths: Iterable[str]) -> None:
         sync(folder)
 
 
-def sync_log(root: Path, after: int) -> int:
+def sync_log(root: Path, after: int | None) -> int:
     """All entries after this version, also those of other processes: a table needs all that came before its last one.
-    Answers the newest version."""
+    None: all that there are. Answers the newest version."""
     log = root / LOG
-    newest = after
-    for name in names_in(log):
-        match = ENTRY.fullmatch(name)
-        if match and int(match[1]) > after:
-            with suppress(FileNotFoundError):  # it is old, and has been cleaned up
-                sync(log / name)
-            newest = max(newest, int(match[1]))
+    if after is None:
+        versions = [int(match[1]) for match in map(ENTRY.fullmatch, names_in(log)) if match]
+    else:
+        versions = list(takewhile(lambda version: (log / entry(version)).exists(), count(after + 1)))
+    for version in versions:
+        with suppress(FileNotFoundError):  # it is old, and has been cleaned up
+            sync(log / entry(version))
     sync(log)
-    if after < 0:  # the table is new
-        for folder in (root, root.parent, root.parent.parent):  # the lake may be new, too
-            sync(folder)
-    return newest
+    return max(versions, default=-1 if after is None else after)
+
+
+def sync_new(root: Path) -> None:
+    """The folders that a new table, perhaps in a new lake, has its names in."""
+    for folder in (root, root.parent, root.parent.parent):
+        sync(folder)
+
+
+def entry(version: int) -> str:
+    return f"{version:020d}.json"
 
 
 def sync_checkpoint(root: Path) -> None:
