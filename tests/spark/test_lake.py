@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from mqks.pipeline import lake
 from mqks.pipeline.asked import Bounds
 from mqks.pipeline.errors import PipelineError
-from mqks.pipeline.files import Files
 from mqks.pipeline.lake.commit import POSITION, AnotherWriter
 from mqks.pipeline.lake.compaction import compact
 from mqks.pipeline.lake.delta_table import Table
@@ -51,9 +50,14 @@ def rows(spark: SparkSession, start: int, count: int) -> DataFrame:
     return lake.dated(frame, "time")
 
 
-def planned(spark: SparkSession, place: Place, number: int, end: int, job: str = "archive") -> None:
+def planned(place: Place, number: int, end: int, job: str = "archive") -> None:
     """As Spark notes it before a batch."""
-    Files(spark).write(f"{place.checkpoint(job)}/offsets/{number}", f'v1\n{{}}\n{{"position": {end}}}')
+    put(Path(place.checkpoint(job), "offsets", str(number)), f'v1\n{{}}\n{{"position": {end}}}')
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 def writer(spark: SparkSession, place: Place, *, variant: bool = True, **more: Any) -> lake.Writer:
@@ -64,7 +68,7 @@ def writer(spark: SparkSession, place: Place, *, variant: bool = True, **more: A
 def archive(spark: SparkSession, place: Place, *ends: int, **more: Any) -> lake.Writer:
     one, start = writer(spark, place, **more), 0
     for number, end in enumerate(ends):
-        planned(spark, place, number, end)
+        planned(place, number, end)
         one.write(rows(spark, start, end - start) if end > start else None, number)
         start = end
     return one
@@ -158,7 +162,7 @@ def test_a_merge_changes_no_row(spark: SparkSession, place: Place) -> None:
 
 def test_what_an_attempt_has_left_is_not_read_and_goes_by_vacuum(spark: SparkSession, place: Place) -> None:
     one = archive(spark, place, 30)
-    planned(spark, place, 1, 60)
+    planned(place, 1, 60)
 
     def fail(*_given: object, **_more: object) -> None:
         raise RuntimeError("killed")
@@ -184,7 +188,7 @@ def test_a_checkpoint_that_is_older_than_the_table(spark: SparkSession, place: P
     again = writer(spark, place)
     again.write(rows(spark, 0, 30), 0)  # was there before
     assert positions(spark, place) == list(range(60))
-    planned(spark, place, 1, 80)  # planned anew, with another end
+    planned(place, 1, 80)  # planned anew, with another end
     with pytest.raises(AnotherWriter, match="remove the checkpoint to go on from where the table ends"):
         again.write(rows(spark, 30, 50), 1)
     assert positions(spark, place) == list(range(60))
@@ -192,7 +196,7 @@ def test_a_checkpoint_that_is_older_than_the_table(spark: SparkSession, place: P
 
 def test_without_variant(spark: SparkSession, place: Place) -> None:
     one = writer(spark, place, variant=False)
-    planned(spark, place, 0, 30)
+    planned(place, 0, 30)
     assert not one.has("data")
     one.write(rows(spark, 0, 30).drop("data"), 0)
     assert_read_by_others(place, 30)
@@ -229,11 +233,11 @@ def test_a_table_of_a_query(spark: SparkSession, place: Place) -> None:
     assert sorted(map(str, mine(spark, place))) == ["(1, None)", "(2, '[7]')", "(3, None)"]
     with pytest.raises(PipelineError, match="the column n is string, and in the table it is integer"):
         in_query(spark, lambda: one.write(spark.sql("SELECT 'x' AS n, DATE'2026-01-31' AS date"), 4))
-    Files(spark).write(f"{place.checkpoint('job')}/metadata", json.dumps({"id": "q1"}))
+    put(Path(place.checkpoint("job"), "metadata"), json.dumps({"id": "q1"}))
     lake.Writer(spark, place, "t", "job", goes_on=False)
     with pytest.raises(PipelineError, match="is the table of job, not of other: take another name"):
         lake.Writer(spark, place, "t", "other")
-    Files(spark).write(f"{place.checkpoint('job')}/metadata", json.dumps({"id": "q2"}))
+    put(Path(place.checkpoint("job"), "metadata"), json.dumps({"id": "q2"}))
     with pytest.raises(PipelineError, match=r"has rows, and the checkpoint .* is gone"):
         lake.Writer(spark, place, "t", "job", goes_on=False)
     lake.Writer(spark, place, "t", "job")
@@ -322,7 +326,7 @@ def test_what_is_forgotten_is_gone_from_every_table_and_from_the_disk(spark: Spa
     # The archive goes on from where it was, and asked again there is nothing.
     after = writer(spark, place)
     assert after.position == 150
-    planned(spark, place, 2, 160)
+    planned(place, 2, 160)
     after.write(rows(spark, 150, 10), 2)
     assert len(positions(spark, place)) == 110
     assert next(one for one in forget(spark, place, "event = 'e1' AND position < 150")).rows == 0
@@ -339,7 +343,7 @@ def test_as_of(spark: SparkSession, place: Place) -> None:
     for entry in log.glob("*.json"):  # commits are known by the milliseconds of their times
         os.utime(entry, (before.timestamp() - 10, before.timestamp() - 10))
     again = writer(spark, place)
-    planned(spark, place, 1, 100)
+    planned(place, 1, 100)
     again.write(rows(spark, 60, 40), 1)
     count = "SELECT count(*) FROM events"
     assert sql(spark, place, count, as_of=before).collect()[0][0] == 60
