@@ -394,7 +394,7 @@ def init(args: Namespace) -> int:
 
 COMMANDS: Table = {
     "archive": Command(
-        "copy the journal to a lake of Parquet files, each event once",
+        "copy the journal to a lake of Delta tables, each event once",
         add_archive,
         archive,
         "mqks pipeline archive --data=mqks-data --lake=mqks-lake",
