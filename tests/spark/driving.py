@@ -54,10 +54,12 @@ def main(url: str, data: str, lake: str) -> None:
         through(spark, place),
     ]
     ended = threading.Event()
-    eraser = threading.Thread(target=forgetting, args=(spark.newSession(), place, ended))
+    eraser = threading.Thread(target=forgetting, args=(spark.newSession(), place, ended), daemon=True)
     eraser.start()
-    watch(spark, place, jobs, backoff=BACKOFF)
-    ended.set()
+    try:
+        watch(spark, place, jobs, backoff=BACKOFF)
+    finally:
+        ended.set()
     eraser.join()
     spark.stop()
 
