@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 import mqks
 from mqks.journal.format import HEADER_SIZE, build_batch, dtid_floor, parse_header, segment_line, segment_name
-from mqks.pipeline import Place
+from mqks.pipeline import Place, lake
 from mqks.pipeline.archive import archive
 from mqks.pipeline.plot import plot
 from mqks.pipeline.session import session
@@ -86,7 +86,7 @@ to_close.callback(spark.stop)
 job = archive(spark, place, available_now=True)
 job.wait()
 job.stop()
-print(f"{spark.read.parquet(f'{place.lake}/events').count():,} are archived")
+print(f"{lake.events(spark, place).count():,} are archived")
 
 # %% What comes from now on is in the answers, too: SQL is asked of lake and journal. The rest is about yesterday.
 with mqks.connect(place.broker) as mq:

@@ -36,6 +36,7 @@ Offset = dict[str, int]  # {"position": n, "crc": of the batch that ends there}
 
 TAKE_BYTES = 1 << 20  # of a record batch, about
 TAKE_ROWS = 1 << 14
+QUIET_BYTES = 1 << 20  # of unwanted rows at which a stream moves on all the same: more would take long to look through
 ASKS_FOR_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -158,6 +159,7 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._first: int | None = None
         self._until: int | None = None  # where the stream ends, by Trigger.AvailableNow
         self._known = False  # is it the journal that the checkpoint is of?
+        self._looked = 0  # before this position nothing is wanted, from where the stream stands
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_journal": None}  # a task opens its own
@@ -193,10 +195,25 @@ class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if at > now:
             return {"position": self.opened.check(at)}
         self._check_known(start)
-        if at >= latest:
+        if at >= latest or self._is_quiet(at, latest):
             return start
         rows, size = self._limits(limit)
         return self._offset(self.opened.advance(self.opened.begin(at), latest, rows, size))
+
+    def _is_quiet(self, at: int, latest: int) -> bool:
+        """Is nothing wanted of what came? Then there is no batch, which would cost a second to write nothing."""
+        if self.wanted.all or latest - at > QUIET_BYTES:
+            return False
+        looked = max(at, self._looked)
+        if looked < latest:
+            columns = Columns(["position"], start=at, stop=latest, wants=self.wanted)
+            for _ in self.opened.scan(columns, self.opened.begin(looked), latest):
+                if columns.rows:
+                    return False
+            if columns.rows:
+                return False
+            self._looked = latest
+        return True
 
     def _offset(self, position: int) -> Offset:
         """With what the journal is known by again: a copy that is put back gives the same positions out anew."""

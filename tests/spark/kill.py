@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,12 +27,16 @@ from pyspark.sql import SparkSession
 
 import mqks
 from mqks.pipeline import lake
-from mqks.pipeline.layout import EVENTS, Marker, marker_of, marker_path
-from mqks.pipeline.place import Place
+from mqks.pipeline.archive import NAME
+from mqks.pipeline.lake.commit import POSITION
+from mqks.pipeline.lake.delta_table import Table
+from mqks.pipeline.lake.forget import forget
+from mqks.pipeline.lake.location import Location
+from mqks.pipeline.place import EVENTS, Place
 from mqks.pipeline.session import session
 from tests.crash.brokers import kill as kill_broker
 from tests.crash.brokers import start_broker
-from tests.spark.driving import CAME, SINK, WENT
+from tests.spark.driving import CAME, DOOMED, SINK, WENT
 from tests.spark.processes import PATIENCE, Process, environment, kill, kill_all, marked, until
 
 REPO = Path(__file__).parents[2]
@@ -48,6 +53,7 @@ DRIVERS = {  # a part of it → its command line; what starts Java has the same 
 WORKERS = {"of tasks": r"daemon pyspark\.worker$", "of a source": "streaming_source_runner", "any": r"-m pyspark\."}
 LIFE = (0.0, 1.5)  # seconds from progress to the next kill
 AGAIN, SOON = 0.25, (0.0, 6.0)  # how often the next one comes before there is progress, and after how many seconds
+LOST = 0.3  # how often the archive has lost its checkpoint when a driver starts
 AWAY = (0.0, 0.0, 0.5, 2.0)  # seconds that a broker is
 
 
@@ -67,6 +73,7 @@ class Publishing:
             while not self._quiet.wait(EVERY):
                 numbers = range(self.count, self.count + SOME)
                 self._client.publish_many([(CAME, json.dumps({"n": n}), f"m{n}") for n in numbers], once="publishing")
+                self._client.publish(DOOMED, confirm=True)
                 self.count += SOME
         except Exception as error:
             self.failure = error
@@ -82,7 +89,7 @@ class Publishing:
 
 @dataclass(frozen=True)
 class Progress:
-    """The last batch of each job that is done, as their files tell."""
+    """How far the archive is, and the last batch of the sink that is done, as their files tell."""
 
     archived: int = -1
     sunk: int = -1
@@ -130,13 +137,13 @@ class Run:
     def progress(self) -> Progress:
         commits = Path(self.place.checkpoint(SINK)) / "commits"
         numbers = [int(file.name) for file in commits.glob("*") if file.name.isdigit()]
-        return Progress(self.marker.batch, max(numbers, default=-1))
+        return Progress(self.archived, max(numbers, default=-1))
 
     @property
-    def marker(self) -> Marker:
-        """Of the archive."""
-        path = Path(marker_path(self.place, EVENTS))
-        return marker_of(path.read_text() if path.exists() else None)
+    def archived(self) -> int:
+        """The position that the lake has all before; -1 where it has nothing."""
+        table = Table.open(Location(self.place.table(EVENTS)))
+        return (table and table.progress(POSITION)) or -1
 
     def going(self) -> bool:
         """AssertionError: someone has ended by himself."""
@@ -181,6 +188,10 @@ class Run:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the driver lives on without its Java:\n{self.log[-5000:]}") from None
         self.kills[f"driver ({which})"] += 1
+        if self.rng.random() < LOST:
+            kill_all(self.folder)  # else its last words would be in the new checkpoint
+            shutil.rmtree(self.place.checkpoint(NAME), ignore_errors=True)
+            self.kills["lost checkpoint"] += 1
         self.driver = self.start_driver()
 
     def kill_worker(self) -> None:
@@ -224,8 +235,8 @@ class Run:
             # A message is in its queue before it can be seen in the journal: what is confirmed is seen.
             mq.publish("end", confirm=True)
             latest = int(mq.request("history", "latest --to=earliest").split()[-1])
-        assert until(lambda: self.going() and (self.marker.position or 0) >= latest), (
-            f"the archive is at {self.marker}, the journal ends at {latest}\n{self.log[-5000:]}"
+        assert until(lambda: self.going() and self.archived >= latest), (
+            f"the archive is at {self.archived}, the journal ends at {latest}\n{self.log[-5000:]}"
         )
         self.driver.terminate()
         assert self.driver.wait(PATIENCE) == 0, self.log[-5000:]
@@ -233,6 +244,8 @@ class Run:
         return published
 
     def check(self, spark: SparkSession, published: int) -> None:
+        forget(spark, self.place, f"event = '{DOOMED}'")
+        assert lake.events(spark, self.place).where(f"event = '{DOOMED}'").count() == 0
         for event in (CAME, WENT):
             rows = lake.events(spark, self.place).where(f"event = '{event}'")
             figures = rows.selectExpr("count(*)", "count(DISTINCT id)", "sum(data:n::long)").collect()[0]

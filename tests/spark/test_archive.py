@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import mqks
@@ -18,6 +19,9 @@ from mqks.pipeline.place import PROGRESS_EVENT, Place
 from mqks.pipeline.watching import JobFailed, watch
 from mqks.testing import broker
 from tests.journal.making import Making
+from tests.spark.archiving import at
+from tests.spark.test_lake import ALL as FROM_0_1_0
+from tests.spark.test_lake import unpacked
 
 AWAY = "mqks://127.0.0.1:1"
 MIDNIGHT = datetime(2026, 2, 1, tzinfo=UTC)
@@ -35,10 +39,8 @@ def made_up(folder: Path) -> Making:
     return made
 
 
-def once(spark: SparkSession, place: Place, reached: Callable[[str], object] | None = None) -> None:
-    options = {"maxOffsetsPerTrigger": 2}
-    given = {"reached": reached} if reached else {}
-    job = archive(spark, place, available_now=True, compact_after=2, options=options, **given)  # type: ignore[arg-type]
+def once(spark: SparkSession, place: Place) -> None:
+    job = archive(spark, place, available_now=True, compact_after=2, options={"maxOffsetsPerTrigger": 2})
     try:
         job.wait()
     finally:
@@ -71,8 +73,8 @@ def test_all_events_as_they_came(spark: SparkSession, tmp_path: Path) -> None:
         ("m7", "publish", "e7", "[7]", None, "2026-02-01", "[7]"),
     ]
     assert events.where("data:user.id::int = 1").count() == 1
-    plain = spark.read.parquet(place.table("events"))  # as any reader does it
-    assert plain.count() == len(ALL)
+    plain = DeltaTable(place.table("events")).scan(columns=["id"]).read_all()  # as any reader does it
+    assert plain.num_rows == len(ALL)
     archived = lake.archived(spark, place)
     assert archived is not None
     assert made.lines[-1][0] < archived <= made.end
@@ -89,22 +91,27 @@ def test_all_events_as_they_came(spark: SparkSession, tmp_path: Path) -> None:
     assert ids(spark, place) == [*ALL[:-1], "m8", "m9", "s4"]
 
 
-@pytest.mark.parametrize("point", ["begun", "written", "marked", "merging", "merged", "removed"])
+@pytest.mark.parametrize("point", ["written", "committed", "merging"])  # test_lake_commit has the others
 def test_a_batch_that_fails_at_any_point_is_done_once(spark: SparkSession, tmp_path: Path, point: str) -> None:
     made_up(tmp_path / "data")
     place = Place(AWAY, str(tmp_path / "data"), str(tmp_path / "a lake"))
-    told: list[str] = []
 
-    def reached(at: str) -> None:
-        told.append(at)
-        if at == point and told.count(at) == (1 if at.startswith(("m", "r")) and at != "marked" else 2):
-            raise RuntimeError(f"failed when {at}")
+    def fail() -> None:
+        raise RuntimeError(f"failed when {point}")
 
-    with pytest.raises(JobFailed, match=f"^archive: failed when {point}$"):
-        once(spark, place, reached)
+    failing = at(point, 1 if point == "merging" else 2, fail)
+    with failing, pytest.raises(JobFailed, match=f"^archive: failed when {point}$"):
+        once(spark, place)
     once(spark, place)
     assert ids(spark, place) == ALL
-    assert spark.read.parquet(place.table("events")).count() == len(ALL)
+    assert DeltaTable(place.table("events")).scan(columns=["id"]).read_all().num_rows == len(ALL)
+
+
+def test_a_lake_of_0_1_0_is_gone_on_with(spark: SparkSession, tmp_path: Path) -> None:
+    place = unpacked(tmp_path)
+    once(spark, place)
+    assert ids(spark, place) == FROM_0_1_0
+    assert DeltaTable(place.table("events")).scan(columns=["id"]).read_all().num_rows == len(FROM_0_1_0)
 
 
 def test_it_goes_on_over_a_restart_of_the_broker_and_tells_how_far_it_is(spark: SparkSession, tmp_path: Path) -> None:

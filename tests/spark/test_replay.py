@@ -165,7 +165,7 @@ def test_a_condition_must_mean_the_same_in_each_slice(spark: SparkSession, place
 
 def test_a_condition_may_name_a_table_of_the_lake(spark: SparkSession, place: Place, end: int) -> None:
     frame = spark.range(3).selectExpr("concat('a', id) AS chosen", "DATE'2026-11-16' AS date")
-    lake.Parts(spark, place, "chosen_ids", "test").write(frame, 0)
+    lake.Writer(spark, place, "chosen_ids", "test").write(frame, 0)
     found = replay(spark, place, where="id IN (SELECT chosen FROM chosen_ids)", stop=end, dry_run=True)
     assert found.rows == 3
 

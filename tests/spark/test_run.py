@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 import mqks
 from mqks.pipeline import lake, watch
+from mqks.pipeline.errors import PipelineError
 from mqks.pipeline.place import Place
 from mqks.pipeline.run import BadPipeline, check, functions, run
 from mqks.pipeline.targets import BadTarget, Query, ToEvent, ToLake, noted, to_lake
@@ -193,7 +194,7 @@ def test_a_pipeline_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.Cap
     assert not [data for event, data in told if event == "order.seen" and data["name"] == "order.seen"]
     assert [data for event, data in told if event == "total"] == [{"sum": 1}, {"sum": 3}]
     changed = ToLake(table="orders", mode="append"), lake.dated(spark.sql("SELECT 'x' AS total"))
-    with pytest.raises(BadTarget, match="the column total is string, and in the table it is int"):
+    with pytest.raises(PipelineError, match="the column total is string, and in the table it is integer"):
         changed[0].writer(changed[1], Query(place, "run-mine-orders-lake-orders"))
     assert "run-mine-orders-console, batch 0, rows 1:" in capsys.readouterr().out
 

@@ -228,3 +228,19 @@ def test_a_broker_that_stays_away(tmp_path: Path, caplog: pytest.LogCaptureFixtu
             scanned({"url": running.url, "retryFor": "0.1"})
         (told,) = [record.getMessage() for record in caplog.records if record.name == "mqks.spark"]
         assert "Trying for 0.1 s" in told
+
+
+def test_a_stream_stays_where_it_is_while_nothing_comes_that_it_wants(tmp_path: Path) -> None:
+    made = Making(tmp_path / "data", fsync="never")
+    made.batch(b"m1 publish e1 d")
+    reader = stream_reader({"path": made.folder, "startingOffsets": "earliest", "exceptEvents": "own"})
+    _, at = follow(reader, reader.initialOffset())
+    for number in range(3):
+        made.batch(b"o%d publish own d" % number)
+        assert reader.latestOffset(at, reader.getDefaultReadLimit()) == at
+    made.batch(b"o3 publish own d", b"m2 publish e1 d")
+    batches, end = follow(reader, at)
+    assert [[row["id"] for row in rows] for rows in batches] == [["m2"]]
+    assert end["position"] == made.end
+    made.batch(b"o4 publish own " + b"d" * (1 << 20))  # too much to look through
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) != end

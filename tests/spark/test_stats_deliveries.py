@@ -14,6 +14,7 @@ from mqks.pipeline.deliveries import (
     SCOPE,
     Asking,
     Deliveries,
+    Tick,
     gets_own,
     message,
     newest,
@@ -157,10 +158,17 @@ def test_the_last_word_is_said_once(tmp_path: Path) -> None:
     assert [record["final"] for record in records] == [False, True, False]
 
 
+def test_a_tick_is_due_once_when_a_minute_is_over_and_late_data_too() -> None:
+    tick = Tick(timedelta(seconds=10))
+    assert not tick.due(at(600))
+    tick.happened(at(5))
+    assert [tick.due(at(second)) for second in (59, 70, 71, 72, 600)] == [False, False, True, False, False]
+
+
 def test_the_thread_tells_what_a_broker_did() -> None:
     with broker() as running, mqks.Client(running.url) as client, client.consume("seen", ["mqks.stats.minute"]) as seen:
         client.rebind("work", ["order.paid"])
-        asking = Asking(running.url, every=0.05)
+        asking = Asking(running.url, Tick(timedelta(0)), every=0.05)
         try:
             while (
                 first := seen.get(timeout=0.1)

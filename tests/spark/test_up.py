@@ -94,6 +94,8 @@ def test_all_of_it_twice(up: Up, spark: SparkSession) -> None:
         {"event": EVENT, "n": 100, "total": sum(range(100))}
     ], answer.stderr
     up.await_archive(spark, 100)
+    assert "mqks: Spark is starting" in up.running.log
+    assert "runs archive, stats" in up.running.log.partition("mqks: Spark is ready after ")[2]
     assert up.interrupt() == 0
     assert until(lambda: not marked(up.folder)), marked(up.folder)
 

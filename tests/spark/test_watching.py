@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import mqks
 from mqks.journal.format import build_batch, dtid_floor
-from mqks.pipeline import watching
+from mqks.pipeline import progress, watching
 from mqks.pipeline.holding import Hold
 from mqks.pipeline.place import OWN, PROGRESS_EVENT, Place
 from mqks.pipeline.progress import Figures, Lines, Meter, Publishing, Tail, simply
@@ -384,25 +384,43 @@ def figures(state: str = "running", **given: Any) -> Figures:
     )
 
 
+NOW = "2026-11-18 12:00:00"
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "clock", lambda: NOW)
+
+
+@pytest.mark.usefixtures("stopped_clock")
 def test_lines_where_there_is_no_terminal() -> None:
     out = io.StringIO()
-    lines = Lines(out)
+    lines = Lines(out, every=0)
     for state in ("running", "running", "stopped"):
         lines.tell(figures(state))
+    lines.tell(figures("stopped", lag_seconds=7.0))  # the same, only later
+    lines.tell(figures("stopped", rows=1_234_568))
     lines.end()
-    line = "j: 1,234,567 rows, 500,000 rows/s, lag 2,000 positions, 1.2 s"
-    assert out.getvalue() == f"{line}\n{line}, stopped\n"
+    line = "rows, 500,000 rows/s, lag 2,000 positions, 1.2 s"
+    assert out.getvalue().splitlines() == [
+        f"{NOW} j: 1,234,567 {line}",
+        f"{NOW} j: 1,234,567 {line}, stopped",
+        f"{NOW} j: 1,234,568 {line}, stopped",
+    ]
 
 
+@pytest.mark.usefixtures("stopped_clock")
 def test_a_line_that_changes_on_a_terminal() -> None:
     out = Terminal()
     lines = Lines(out)
-    lines.tell(simply("a", "running", 1, 2.0))
+    for _ in range(2):  # the second one says nothing new
+        lines.tell(simply("a", "running", 1, 2.0))
     lines.tell(simply("b", "running", 3, 4.0))
     lines.say("b: failed")
     lines.end()
     assert out.getvalue() == (
-        "\ra: 1 rows, 2 rows/s\x1b[K\ra: 1 rows, 2 rows/s | b: 3 rows, 4 rows/s\x1b[K\rb: failed\x1b[K\n\n"
+        f"\r{NOW} a: 1 rows, 2 rows/s\x1b[K\r{NOW} a: 1 rows, 2 rows/s | b: 3 rows, 4 rows/s\x1b[K"
+        f"\r{NOW} b: failed\x1b[K\n\n"
     )
 
 

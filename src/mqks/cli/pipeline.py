@@ -8,10 +8,11 @@ import shutil
 import signal
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,14 @@ def add_archive(parser: ArgumentParser) -> None:
     )
     add_available_now(parser)
     parser.add_argument(
-        "--compact-after", metavar="N", type=some, default=32, help="merge so many small parts of a day (default: 32)"
+        "--compact-after", metavar="N", type=some, default=32, help="merge so many small files of a day (default: 32)"
+    )
+    parser.add_argument("--retain-days", metavar="N", type=some, help="keep so many days, today too (default: all)")
+    parser.add_argument(
+        "--no-variant",
+        dest="variant",
+        action="store_false",
+        help="a new lake without the column data, for readers that do not know VARIANT; text is there all the same",
     )
     parser.add_argument(
         "--hold",
@@ -118,6 +126,21 @@ def add_sql(parser: ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="as CSV, with a first line of names")
     form.add_argument("--json", action="store_true", help="one JSON object per row")
     form.add_argument("--plot", metavar="FILE.png", type=Path, help="draw it")
+    parser.add_argument(
+        "--as-of", metavar="TIME", type=time_in_utc, help="the lake as it was then, without the journal; hours at most"
+    )
+
+
+def add_forget(parser: ArgumentParser) -> None:
+    add_place(parser)
+    parser.add_argument("--where", metavar="SQL", required=True, help="the rows to remove: \"event LIKE 'user.17.%%'\"")
+
+
+def time_in_utc(text: str) -> datetime:
+    found = place(text)
+    if not isinstance(found, datetime):
+        raise ArgumentTypeError(f"{text!r} is no time such as 2026-01-31T12:00")
+    return found
 
 
 def add_init(parser: ArgumentParser) -> None:
@@ -175,8 +198,13 @@ def watched(args: Namespace, start: Callable[[SparkSession, Place], list[Job]]) 
     from mqks.pipeline.watching import watch
 
     where = place_of(args)
+    began = time.monotonic()
+    complain("Spark is starting, which takes some seconds")
     with spark_for(args) as spark:
-        watch(spark, where, start(spark, where))
+        jobs = start(spark, where)
+        names = ", ".join(job.name for job in jobs)
+        complain(f"Spark is ready after {time.monotonic() - began:.0f} s, and runs {names}")
+        watch(spark, where, jobs)
     return 0
 
 
@@ -191,6 +219,8 @@ def archive(args: Namespace) -> int:
                 every=args.every,
                 available_now=args.available_now,
                 compact_after=args.compact_after,
+                retain_days=args.retain_days,
+                variant=args.variant,
                 hold=args.hold,
             )
         ]
@@ -242,7 +272,7 @@ def sql(args: Namespace) -> int:
         bar.say("asking …")
         try:
             if args.plot:
-                answer(spark, where, args.text, lambda frame: plot.plot(frame, args.plot, args.text))
+                answer(spark, where, args.text, lambda frame: plot.plot(frame, args.plot, args.text), as_of=args.as_of)
                 return 0
             render = tables.csv if args.csv else tables.json if args.json else as_table
 
@@ -250,7 +280,7 @@ def sql(args: Namespace) -> int:
                 yield from render(frame)
                 bar.end()
 
-            write(spark, where, args.text, rendered, sys.stdout)
+            write(spark, where, args.text, rendered, sys.stdout, as_of=args.as_of)
         finally:
             bar.end()
     return 0
@@ -310,6 +340,33 @@ def replay(args: Namespace) -> int:
     return 0
 
 
+def forget(args: Namespace) -> int:
+    from mqks.pipeline.lake.delta_table import LOG_HOURS
+    from mqks.pipeline.lake.forget import Forgotten, forget
+
+    def tell(one: Forgotten) -> None:
+        done = f"{one.rows:,} rows removed, {one.files} files written again, {one.removed} removed from the disk"
+        print(f"{one.table}: " + (f"nothing removed: {one.skipped}" if one.skipped else done), flush=True)
+
+    where = place_of(args)
+    with spark_for(args) as spark:
+        forget(spark, where, args.where, progress=tell)
+    print("\n".join(what_is_left(LOG_HOURS)))
+    return 0
+
+
+def what_is_left(hours: int) -> list[str]:
+    """What still has the rows, and until when."""
+    return [
+        "The journal still has these messages, and gives them to history and replay, until the broker's --retain-age",
+        "or --retain-bytes removes them (7 days, unless told otherwise).",
+        "What is not archived yet is archived later: ask again when the archive is beyond it.",
+        f"The log of a table names values of files that are gone for up to {hours} hours. Files of a batch that failed",
+        "within the last hour go with a vacuum of the archive.",
+        "Backups of the journal and of the lake have them for as long as you keep those.",
+    ]
+
+
 def init(args: Namespace) -> int:
     from mqks.pipeline.template import TEMPLATE
 
@@ -325,7 +382,7 @@ def init(args: Namespace) -> int:
 
 COMMANDS: Table = {
     "archive": Command(
-        "copy the journal to a lake of Parquet files, each event once",
+        "copy the journal to a lake of Delta tables, each event once",
         add_archive,
         archive,
         "mqks pipeline archive --data=mqks-data --lake=mqks-lake",
@@ -340,6 +397,12 @@ COMMANDS: Table = {
     "init": Command("write a pipeline of your own to begin with", add_init, init, "mqks pipeline init pipeline.py"),
     "sql": Command(
         "ask lake and journal", add_sql, sql, 'mqks pipeline sql "SELECT event, count(*) FROM events GROUP BY event"'
+    ),
+    "forget": Command(
+        "remove rows from all tables of the lake",
+        add_forget,
+        forget,
+        "mqks pipeline forget --where \"event LIKE 'user.17.%'\"",
     ),
     "replay": Command(
         "publish events again, from lake and journal",

@@ -45,12 +45,16 @@ class Bounds:
 
     times: Range = ALL  # µs since 1970
     positions: Range = ALL
+    days: Range = ALL  # since 1970
     events: frozenset[str] | None = None  # regular expressions: one of them matches the whole name; None: any name
 
     def __and__(self, other: Bounds) -> Bounds:
         known = [events for events in (self.events, other.events) if events is not None]
         return Bounds(
-            common(self.times, other.times), common(self.positions, other.positions), min(known, key=len, default=None)
+            common(self.times, other.times),
+            common(self.positions, other.positions),
+            common(self.days, other.days),
+            min(known, key=len, default=None),
         )
 
     def __or__(self, other: Bounds) -> Bounds:
@@ -58,12 +62,22 @@ class Bounds:
         return Bounds(
             hull(self.times, other.times),
             hull(self.positions, other.positions),
+            hull(self.days, other.days),
             None if unknown else frozenset(self.events or ()) | frozenset(other.events or ()),
         )
 
 
+ANY = ".*"
+
+
+def literal(pattern: str) -> tuple[str, bool]:
+    """Of a bound on events: the name, and whether it is only what a name begins with."""
+    is_prefix = pattern.endswith(ANY)
+    return re.sub(r"\\(.)", r"\1", pattern.removesuffix(ANY), flags=re.DOTALL), is_prefix
+
+
 NO_BOUNDS = Bounds()
-IMPOSSIBLE = Bounds(NONE, NONE, frozenset())
+IMPOSSIBLE = Bounds(NONE, NONE, NONE, frozenset())
 
 
 @dataclass(frozen=True)
@@ -180,10 +194,12 @@ def compared(name: str, column: Any, value: Any) -> Bounds:
             return Bounds(times=RANGES[name](value))
         case "position" if name in RANGES:
             return Bounds(positions=RANGES[name](value))
+        case "date" if name in RANGES:
+            return Bounds(days=RANGES[name](value))
         case "event" if name == "EqualTo":
             return Bounds(events=frozenset({re.escape(str(value.toString()))}))
         case "event" if name == "StartsWith":
-            return Bounds(events=frozenset({re.escape(str(value.toString())) + ".*"}))
+            return Bounds(events=frozenset({re.escape(str(value.toString())) + ANY}))
     return NO_BOUNDS
 
 

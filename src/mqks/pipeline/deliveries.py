@@ -15,11 +15,11 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from mqks.pipeline.contact import Contact
-from mqks.pipeline.place import OWN, STATS_EVENT
+from mqks.pipeline.place import OWN, STATS_EVENT, TICK_EVENT
 
 if TYPE_CHECKING:
     from mqks.client.blocking import Client
@@ -32,6 +32,7 @@ LEVELS = ("ready", "unacked", "consumers")
 MOST_NAMES = 1000  # of each kind that the broker is told for a minute; those with the largest figures
 LONGEST_NAME = 1000  # bytes; the broker is not told of longer ones, since such a line may be longer than it takes
 SCOPE = "mqks.stats"
+MINUTE = timedelta(minutes=1)
 EVERY = 5.0  # seconds; a divisor of 60, so that a look falls on the end of each minute
 
 Row = dict[str, Any]
@@ -133,11 +134,33 @@ def refused(error: Refused) -> None:
     log.warning("the broker does not take a row of the stats: %s", error)
 
 
+class Tick:
+    """When to publish an event that does no more than move the time on: minutes end by the events that come after them.
+
+    One is due when the minute in which something happened is over, and late data too; then it is quiet.
+    """
+
+    def __init__(self, late: timedelta) -> None:
+        self._late = late
+        self._happened: datetime | None = None
+
+    def happened(self, at: datetime) -> None:
+        self._happened = at
+
+    def due(self, now: datetime) -> bool:
+        """Answers yes once."""
+        if self._happened is None or now <= begin_of(self._happened) + MINUTE + self._late:
+            return False
+        self._happened = None
+        return True
+
+
 class Asking:
     """The thread. While the broker is away it goes on trying; what could not be told is told later."""
 
-    def __init__(self, url: str, every: float = EVERY) -> None:
+    def __init__(self, url: str, tick: Tick, every: float = EVERY) -> None:
         self._url = url
+        self._tick = tick
         self._every = every
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stats of queues", daemon=True)
@@ -153,9 +176,14 @@ class Asking:
         untold: list[Row] = []
 
         def ask(client: Client) -> None:
-            untold.extend(deliveries.take(client.stats(), datetime.now(UTC)))
-            publish(client, newest(untold))
+            now = datetime.now(UTC)
+            untold.extend(deliveries.take(client.stats(), now))
+            if untold:
+                publish(client, newest(untold))
+                self._tick.happened(now)  # the last word on a queue's minute comes in the next one
             untold.clear()
+            if self._tick.due(now):
+                client.publish(TICK_EVENT, confirm=True)
 
         for seconds in self._waits():
             if self._stopping.wait(seconds):

@@ -1,4 +1,5 @@
-"""Files of the lake, wherever it is: only through Hadoop's FileSystem, so that any URL works that Spark takes."""
+"""Spark's files in the lake, such as checkpoints, wherever it is: by Hadoop's FileSystem, so that any URL works that
+Spark takes."""
 
 from __future__ import annotations
 
@@ -27,15 +28,6 @@ class Files:
         found = util.functional.RemoteIterators.toList(system.listStatusIterator(path))
         return sorted(LISTED.findall(util.StringUtils.join("\n", found)))
 
-    def exists(self, path: str) -> bool:
-        found, system = self._find(path)
-        return bool(system.exists(found))
-
-    def size(self, path: str) -> int:
-        """Bytes of a file, or of all that is in a folder."""
-        found, system = self._find(path)
-        return int(system.getContentSummary(found).getLength())
-
     def delete(self, path: str) -> None:
         """A file or a folder with all that is in it; nothing where there is none."""
         found, system = self._find(path)
@@ -52,39 +44,10 @@ class Files:
         finally:
             stream.close()
 
-    def write(self, path: str, text: str) -> None:
-        """Whoever reads it finds the old text or the new one, also if this process is killed meanwhile."""
-        found, system = self._find(path)
-        if system.getUri().getScheme() == "file":
-            aside = self._put(system, f"{path}.new", text)
-            if not system.rename(aside, found):  # which replaces it, as POSIX has it
-                raise OSError(f"cannot write {path}")
-            return
-        try:
-            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(system.getUri(), self._conf)
-        except Exception:  # an object store: there a file appears, whole, when it is closed
-            self._put(system, path, text)
-            return
-        aside = self._put(system, f"{path}.new", text)
-        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
-        options = self._jvm.java.lang.reflect.Array.newInstance(rename.OVERWRITE.getClass(), 1)
-        options[0] = rename.OVERWRITE
-        context.rename(aside, found, options)
-
-    def _put(self, system: Any, path: str, text: str) -> Any:
-        found = self._jvm.org.apache.hadoop.fs.Path(path)
-        stream = system.create(found, True)
-        try:
-            stream.write(bytearray(text, "utf-8"))
-        finally:
-            stream.close()
-        return found
-
     def _find(self, path: str) -> tuple[Any, Any]:
         found = self._jvm.org.apache.hadoop.fs.Path(path)
         system = found.getFileSystem(self._conf)
         if system.getUri().getScheme() == "file":
-            # Without the checksum files beside each file: a kill between the two renames would leave a pair that does
-            # not fit, and a marker that nobody can read.
+            # Without the checksum files beside each file: after a kill the two may not fit.
             system = system.getRawFileSystem()
         return found, system

@@ -16,8 +16,10 @@ LAKE = "mqks-lake"
 
 STATS_EVENT = "mqks.stats.minute"
 PROGRESS_EVENT = "mqks.pipeline.progress"
-OWN = (STATS_EVENT, PROGRESS_EVENT)  # what the pipeline itself says: neither archived nor counted
+TICK_EVENT = "mqks.stats.tick"  # so that a minute ends where nobody speaks any more
+OWN = (STATS_EVENT, PROGRESS_EVENT, TICK_EVENT)  # what the pipeline itself says: neither archived nor counted
 
+EVENTS = "events"  # the table of all events
 EXCEPT = "exceptEvents"
 WILD = set("*?[]{}")  # Spark takes these for patterns when it reads, and as they are when it writes
 
@@ -40,6 +42,10 @@ COLUMNS = {
     "data": "variant",
     "text": "string",
     "raw": "binary",
+    "key": "string",  # this and the next three are null: the journal has them not yet
+    "meta": "map<string,string>",
+    "due": "timestamp",
+    "expires": "timestamp",
     "date": "date",  # in the lake, which files rows under it, and in SQL
 }
 
@@ -83,6 +89,10 @@ class Place:
         return with_json(reader.format("mqks").schema(schema_of(CAME)).options(**given).load())
 
 
+def parsed(column: str) -> str:
+    return f"coalesce(try_parse_json({column}), cast({column} AS variant))"
+
+
 def with_json(came: DataFrame) -> DataFrame:
     """`data` as VARIANT, so that `data:user.id::int` works, and as `text` how it came. What is no JSON is a string."""
     return came.selectExpr(
@@ -91,7 +101,7 @@ def with_json(came: DataFrame) -> DataFrame:
         "id",
         "action",
         "event",
-        "coalesce(try_parse_json(data), cast(data AS variant)) AS data",
+        f"{parsed('data')} AS data",
         "data AS text",
         "raw",
     )

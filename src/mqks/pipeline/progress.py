@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 ANSWER = 2.0  # seconds for the broker to tell where its journal ends
-PUBLISH_EVERY = 5.0  # seconds, unless the state changes
+PUBLISH_EVERY = 5.0  # seconds, unless the state changes; the dashboard calls a job silent after 9
 PLAIN_EVERY = 10.0  # between two lines of a job where there is no terminal
 
 
@@ -51,6 +51,11 @@ class Figures:
         return json.dumps(asdict(self))
 
     @property
+    def news(self) -> tuple[object, ...]:
+        """What of it is worth telling: the rest moves by itself, with the clock and with what the pipeline says."""
+        return self.state, self.batch, self.rows, self.position, self.lag_positions == 0
+
+    @property
     def line(self) -> str:
         parts = [f"{self.job}: {self.rows:,} rows", f"{self.rows_per_second:,.0f} rows/s"]
         if self.lag_positions is not None:
@@ -63,6 +68,11 @@ class Figures:
 def simply(job: str, state: str, rows: int, rows_per_second: float) -> Figures:
     """Of a job that is no stream."""
     return Figures(job, state, None, rows, round(rows_per_second, 1), None, None, None, None, now())
+
+
+def clock() -> str:
+    """The time of a line for people, in UTC as all times here."""
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def now() -> str:
@@ -218,13 +228,15 @@ class Publishing:
 
 
 class Lines:
-    """What people see: on a terminal one line that changes, else a plain line of each job now and then."""
+    """What people see: on a terminal one line that changes, else a plain line of each job, with its time, when there is
+    something new, and not too often."""
 
     def __init__(self, out: TextIO, every: float = PLAIN_EVERY) -> None:
         self._out = out
         self._live = out.isatty()
         self._every = every
         self._last: dict[str, tuple[Figures, float]] = {}
+        self._shown = ""
 
     def tell(self, figures: Figures) -> None:
         before, at = self._last.get(figures.job), time.monotonic()
@@ -232,16 +244,24 @@ class Lines:
             self._last[figures.job] = (figures, at)
             width = shutil.get_terminal_size().columns - 1
             line = " | ".join(last.line for last, _ in self._last.values())
-            self._out.write(f"\r{line[:width]}\x1b[K")
-        elif before is None or before[0].state != figures.state or at >= before[1] + self._every:
+            if line == self._shown:
+                return
+            self._shown = line
+            self._out.write(f"\r{f'{clock()} {line}'[:width]}\x1b[K")
+        elif before is None or before[0].state != figures.state or self._is_due(before, figures, at):
             self._last[figures.job] = (figures, at)
-            self._out.write(f"{figures.line}\n")
+            self._out.write(f"{clock()} {figures.line}\n")
         self._out.flush()
 
     def say(self, line: str) -> None:
         """A line that stays."""
+        line = f"{clock()} {line}"
+        self._shown = ""
         self._out.write(f"\r{line}\x1b[K\n" if self._live else f"{line}\n")
         self._out.flush()
+
+    def _is_due(self, before: tuple[Figures, float], figures: Figures, at: float) -> bool:
+        return figures.news != before[0].news and at >= before[1] + self._every
 
     def end(self) -> None:
         if self._live and self._last:

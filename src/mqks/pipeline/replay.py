@@ -30,7 +30,7 @@ from mqks.names import is_event, is_name
 from mqks.pipeline import lake
 from mqks.pipeline.asked import EPOCH, is_steady, moment
 from mqks.pipeline.errors import PipelineError
-from mqks.pipeline.layout import EVENTS
+from mqks.pipeline.place import EVENTS
 from mqks.pipeline.sql import Tell, answer, complain, extent, named, plainly
 from mqks.pipeline.tables import aligned
 

@@ -61,7 +61,7 @@ class CannotStart(PipelineError):
 
 def check() -> str:
     """The Java to use, if Spark can start here; CannotStart if not."""
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+    if any(find_spec(package) is None for package in ("pyspark", "pyarrow", "deltalake")):
         raise CannotStart(INSTALL_SPARK)
     return find_java()
 

@@ -26,10 +26,9 @@ from mqks.client.blocking import Client
 from mqks.client.errors import MqksError
 from mqks.journal import JournalError, Reader
 from mqks.pipeline import lake
-from mqks.pipeline.asked import EVERYTHING, NO_BOUNDS, Asked, Bounds, Range, asked, moment, stand_in
+from mqks.pipeline.asked import EVERYTHING, NO_BOUNDS, Asked, Bounds, asked, moment, stand_in
 from mqks.pipeline.errors import PipelineError
-from mqks.pipeline.layout import EVENTS
-from mqks.pipeline.place import CAME, COLUMNS, OWN, schema_of, with_json
+from mqks.pipeline.place import CAME, COLUMNS, EVENTS, OWN, schema_of, with_json
 from mqks.pipeline.stats import SCHEMA
 from mqks.pipeline.stats import TABLE as STATS_TABLE
 
@@ -46,6 +45,7 @@ TIMEOUT = 10.0  # seconds for a broker to say where its journal ends
 ATTEMPTS = 3
 IN_MEMORY = 16 << 20  # bytes of an answer, before it waits on disk
 VANISHED = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|position \d+ is gone|gone by retention")
+NOT_YET = ("key", "meta", "due", "expires")  # columns that the journal cannot fill
 MADE_OF = {"time": {"time", "date"}, "data": {"data", "text"}}  # columns of the journal → ours; all others are the same
 
 _naming = Lock()
@@ -66,21 +66,30 @@ def complain(text: str) -> None:
 # ── asking ──
 
 
-def sql(spark: SparkSession, place: Place, text: str, *, end: int | None = None, tell: Tell = complain) -> DataFrame:
+def sql(
+    spark: SparkSession,
+    place: Place,
+    text: str,
+    *,
+    end: int | None = None,
+    as_of: datetime | None = None,
+    tell: Tell = complain,
+) -> DataFrame:
     """The answer to the query, not computed yet. `tell` is given a line where lake or journal cannot be read.
 
     Only what the query asks for is read: its columns, its names, and of lake and journal the times that it wants. `end`
-    is the position before which the events are, by default where the journal ends now.
+    is the position before which the events are, by default where the journal ends now. `as_of`: the tables of the lake
+    as they were at that time, and nothing of the journal.
     """
-    with named(spark, place, text):
+    with named(spark, place, text, as_of):
         wanted = asked(spark, text)
         if wanted.columns is not None:
-            events(spark, place, wanted, end=end, tell=tell).createOrReplaceTempView(EVENTS)
+            events(spark, place, wanted, end=end, as_of=as_of, tell=tell).createOrReplaceTempView(EVENTS)
         return spark.sql(text)
 
 
 @contextmanager
-def named(spark: SparkSession, place: Place, text: str) -> Iterator[None]:
+def named(spark: SparkSession, place: Place, text: str, as_of: datetime | None = None) -> Iterator[None]:
     """The session has a view of each table of the lake that the query names, and `events` as a stand-in of no rows:
     for one query at a time, so that none meets the stand-in of another."""
     lower = text.lower()
@@ -89,7 +98,7 @@ def named(spark: SparkSession, place: Place, text: str) -> Iterator[None]:
             if name != EVENTS and (name.lower() in lower or lower.lstrip().startswith("show")):
                 with suppress(lake.NoSuchTable):  # its first batch is being written
                     schema = SCHEMA if name == STATS_TABLE else None
-                    lake.table(spark, place, name, schema=schema).createOrReplaceTempView(f"`{name}`")
+                    lake.table(spark, place, name, schema=schema, as_of=as_of).createOrReplaceTempView(f"`{name}`")
         stand_in(spark).createOrReplaceTempView(EVENTS)
         yield
 
@@ -101,6 +110,7 @@ def answer(
     take: Callable[[DataFrame], T],
     *,
     end: int | None = None,
+    as_of: datetime | None = None,
     tell: Tell = complain,
 ) -> T:
     """What `take` makes of the answer. It is called again if files vanish while it reads, so it should give nothing
@@ -108,7 +118,7 @@ def answer(
     for attempt in range(ATTEMPTS):
         try:
             with plainly():
-                return take(sql(spark, place, text, end=end, tell=tell if attempt == 0 else ignore))
+                return take(sql(spark, place, text, end=end, as_of=as_of, tell=tell if attempt == 0 else ignore))
         except SqlError as error:
             if attempt == ATTEMPTS - 1 or not VANISHED.search(error.told):
                 raise
@@ -135,6 +145,7 @@ def write(
     render: Callable[[DataFrame], Iterable[str]],
     out: TextIO,
     *,
+    as_of: datetime | None = None,
     tell: Tell = complain,
 ) -> None:
     """The answer as lines, such as `tables.csv` makes them. They wait in a file until all are there."""
@@ -145,7 +156,7 @@ def write(
             kept.truncate()
             kept.writelines(f"{line}\n" for line in render(frame))
 
-        answer(spark, place, text, keep, tell=tell)
+        answer(spark, place, text, keep, as_of=as_of, tell=tell)
         kept.seek(0)
         copyfileobj(kept, out)
 
@@ -158,17 +169,25 @@ def ignore(text: str) -> None:
 
 
 def events(
-    spark: SparkSession, place: Place, wanted: Asked = EVERYTHING, *, end: int | None = None, tell: Tell = complain
+    spark: SparkSession,
+    place: Place,
+    wanted: Asked = EVERYTHING,
+    *,
+    end: int | None = None,
+    as_of: datetime | None = None,
+    tell: Tell = complain,
 ) -> DataFrame:
     """All events of lake and journal, each once, in the columns of COLUMNS; those not wanted are null in the journal's
     part. The pipeline's own are left out. `end` is the position before which they all are, by default that of now."""
     from pyspark.sql import functions as F
 
+    if as_of is not None:
+        return lake.events(spark, place, bounds=wanted.bounds, as_of=as_of)
     position = lake.archived(spark, place)
     parts = []
     if position is not None:
         upto = position if end is None else min(position, end)
-        archived = of_days(lake.events(spark, place), wanted.bounds.times)
+        archived = lake.events(spark, place, bounds=wanted.bounds)
         parts.append(archived.where((F.col("position") < upto) & ~F.col("event").isin(*OWN)))
     try:
         found = extent(place, wanted.bounds)
@@ -189,16 +208,6 @@ def events(
     return reduce(lambda one, other: one.unionAll(other), alike)
 
 
-def of_days(archived: DataFrame, times: Range) -> DataFrame:
-    """Spark does not know that a `date` is the day of its `time`: say it, and it leaves out the other folders."""
-    from pyspark.sql import functions as F
-
-    first, last = map(moment, times)
-    if first is not None:
-        archived = archived.where(F.col("date") >= F.lit(first.date()))
-    return archived if last is None else archived.where(F.col("date") <= F.lit(last.date()))
-
-
 def journal(spark: SparkSession, place: Place, wanted: Asked, start: int, end: int) -> DataFrame:
     """The events from `start` to before `end`, as the lake has them, without columns and names that nobody wants."""
     from pyspark.sql import functions as F
@@ -210,7 +219,8 @@ def journal(spark: SparkSession, place: Place, wanted: Asked, start: int, end: i
         options["subscribePattern"] = "|".join(sorted(names))
     came = spark.read.format("mqks").schema(schema_of(kept)).options(**place.source(), **options).load()
     filled = (F.col(name) if name in kept else F.lit(None).cast(kind).alias(name) for name, kind in CAME.items())
-    return lake.dated(with_json(came.select(*filled)), "time")
+    missing = [F.lit(None).cast(kind).alias(name) for name, kind in COLUMNS.items() if name in NOT_YET]
+    return lake.dated(with_json(came.select(*filled)).select("*", *missing), "time")
 
 
 # ── where the journal is ──

@@ -2,11 +2,11 @@
 
 Two streams read the journal. Updates tell the broker what changed, within a second or two; they may come twice after
 a crash, which says nothing new. Finals are the last word on a minute, when the watermark has passed it: they go to the
-lake and to the broker exactly once, since a batch that is done again writes its own part again, under ids that the
-broker has seen. Late data is what comes after the last word: it is not counted.
+lake and to the broker exactly once, since the table's log has the last batch that is in it, and the broker has seen
+their ids. Late data is what comes after the last word: it is not counted.
 
-Events named `mqks.…` are not counted, or telling the counts would change them. They do move the watermark: a broker
-with nothing but the pipeline's own heartbeats closes its minutes too.
+Events named `mqks.…` are not counted, or telling the counts would change them, and progress is not read at all. Where
+nobody speaks any more, a tick closes the last minute.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from mqks.pipeline import lake
 from mqks.pipeline.batches import each
-from mqks.pipeline.compaction import AFTER
 from mqks.pipeline.contact import Contact
-from mqks.pipeline.deliveries import LONGEST_NAME, MOST_NAMES, Asking, begin_of, refused
+from mqks.pipeline.deliveries import LONGEST_NAME, MOST_NAMES, Asking, Tick, begin_of, refused
 from mqks.pipeline.files import Files
+from mqks.pipeline.lake.compaction import AFTER
 from mqks.pipeline.masking import masked
-from mqks.pipeline.place import STATS_EVENT, Place
+from mqks.pipeline.place import OWN, PROGRESS_EVENT, STATS_EVENT, Place
 from mqks.pipeline.watching import Job, started
 
 if TYPE_CHECKING:
@@ -69,10 +69,12 @@ def stats(
     more = options or {}
     if available_now:
         return Job(NAME, lambda: [finals(spark, place, late, compact_after, more).trigger(availableNow=True).start()])
-    contact, asking = Contact(place.broker), Asking(place.broker)
+    tick = Tick(spark.sql(f"SELECT INTERVAL '{late}'").collect()[0][0])
+    tick.happened(datetime.now(UTC))  # before we were started
+    contact, asking = Contact(place.broker), Asking(place.broker, tick)
 
     def start() -> list[StreamingQuery]:
-        told = updates(spark, place, late, contact, more).trigger(processingTime=f"{every} seconds")
+        told = updates(spark, place, late, contact, tick, more).trigger(processingTime=f"{every} seconds")
         kept = finals(spark, place, late, compact_after, more).trigger(processingTime=f"{finals_every} seconds")
         return started([told.start, kept.start])
 
@@ -119,7 +121,7 @@ def _names() -> Column:
 
 
 def updates(
-    spark: SparkSession, place: Place, late: str, contact: Contact, options: Mapping[str, str | int]
+    spark: SparkSession, place: Place, late: str, contact: Contact, tick: Tick, options: Mapping[str, str | int]
 ) -> DataStreamWriter:
     """From the begin of this minute when there is no checkpoint yet: the minutes before it have their finals."""
     from pyspark.sql import functions as F
@@ -127,7 +129,8 @@ def updates(
     untold: dict[str, str] = {}  # id → data of what changed; it stays here while the broker is away
 
     def tell(batch: DataFrame, number: int) -> None:
-        newest = batch.where("kind != 'queue'").orderBy(F.desc("count"), "name").limit(MOST_ROWS)
+        tick.happened(datetime.now(UTC))
+        newest = batch.orderBy(F.desc("count"), "name").limit(MOST_ROWS)
         for row in messages(newest, final=False).collect():
             untold[row["id"]] = row["data"]
 
@@ -140,7 +143,7 @@ def updates(
             contact.attempt("publishing stats", publish)
 
     begin = {"startingTimestamp": begin_of(datetime.now(UTC)).isoformat()} if _is_new(spark, place, UPDATES) else {}
-    frame = minutes(place.events(spark, stream=True, leave_out=(), **{**begin, **options}), late)
+    frame = minutes(place.events(spark, stream=True, leave_out=OWN, **{**begin, **options}), late)
     return _writer(frame, place, UPDATES).outputMode("update").foreachBatch(each(tell))
 
 
@@ -155,13 +158,13 @@ def finals(
     if _is_new(spark, place, FINALS):
         last = _last_minute(spark, place)
         begin = {"startingTimestamp": (last + MINUTE).isoformat()} if last else {"startingOffsets": "earliest"}
-    parts = lake.Parts(spark, place, TABLE, FINALS, compact_after=compact_after)
+    table = lake.Writer(spark, place, TABLE, FINALS, compact_after=compact_after)
 
     def write(batch: DataFrame, number: int) -> None:
         batch = batch.persist()
         try:
             count = batch.count()  # of all of it: a batch has to be looked at as a whole for its state to be kept
-            parts.write(lake.dated(table_rows(batch), "minute").coalesce(1) if count else None, number)
+            table.write(lake.dated(table_rows(batch), "minute").coalesce(1) if count else None, number)
             if count:
                 told = messages(largest(batch.where("kind != 'queue'")), final=True)
                 scope = str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
@@ -169,7 +172,7 @@ def finals(
         finally:
             batch.unpersist()
 
-    frame = minutes(place.events(spark, stream=True, leave_out=(), **{**begin, **options}), late)
+    frame = minutes(place.events(spark, stream=True, leave_out=[PROGRESS_EVENT], **{**begin, **options}), late)
     return _writer(frame, place, FINALS).outputMode("append").foreachBatch(each(write))
 
 

@@ -1,16 +1,16 @@
 """Where the rows of a user's function go: decorators that note it, and how each kind of target is written.
 
 A decorator leaves the function as it is, so that tests and other code can call it. `run` finds what was noted and
-starts a query for each. Rows reach the lake and the broker exactly once: a batch that is done again writes the same
-part, or publishes under the same scope.
+starts a query for each. Rows reach the lake and the broker exactly once: a batch that is done again is in the table
+already, or is published under the same scope.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -18,7 +18,9 @@ from mqks.names import is_event
 from mqks.pipeline import lake
 from mqks.pipeline.batches import each
 from mqks.pipeline.errors import PipelineError
-from mqks.pipeline.layout import EVENTS
+from mqks.pipeline.lake.schema import DATE, nullable
+from mqks.pipeline.lake.writing import check_types
+from mqks.pipeline.place import EVENTS
 from mqks.pipeline.stats import TABLE as STATS_TABLE
 
 if TYPE_CHECKING:
@@ -103,20 +105,16 @@ class ToLake(Target):
     def writer(self, frame: DataFrame, query: Query) -> DataStreamWriter:
         types = dict(frame.dtypes)
         for column in types:
-            if column.lower() in ("date", "part") and column != "date":
+            if column.lower() == DATE and column != DATE:
                 raise BadTarget(f"a column cannot be named {column}: the lake has its own")
         if types.get("date", "date") != "date":
             raise BadTarget(f"the column date files the rows by day: it must be a date, and is {types['date']}")
         if "date" not in types:
             frame = lake.dated(frame, "time" if types.get("time") == "timestamp" else None)
-        with suppress(lake.NoSuchTable):
-            for column, before in lake.table(frame.sparkSession, query.place, self.table).dtypes:
-                if types.get(column, before) != before:
-                    raise BadTarget(
-                        f"the column {column} is {types[column]}, and in the table it is {before}: take another name"
-                    )
-        parts = lake.Parts(frame.sparkSession, query.place, self.table, query.job, goes_on=False)
-        return frame.writeStream.foreachBatch(each(parts.write))
+        writer = lake.Writer(frame.sparkSession, query.place, self.table, query.job, goes_on=False)
+        if writer.table is not None:
+            check_types(writer.table, nullable(json.loads(frame.schema.json())["fields"]))
+        return frame.writeStream.foreachBatch(each(writer.write))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK = 0.1  # seconds between two looks whether the queries live
+LOOK = 0.5  # seconds between two looks whether the queries live: each asks Spark about each query
+WAIT = 0.1  # the same for who waits for the end of one-off queries
 TELL = 1.0  # between two lines on a terminal
 GIVE_UP_AFTER = 6  # failures without progress between them
 # The last line of a traceback: names of errors, perhaps one in the other, and what the innermost says.
@@ -94,7 +95,7 @@ class Job:
             while query.isActive:
                 if until is not None and time.monotonic() >= until:
                     return False
-                time.sleep(LOOK)
+                time.sleep(WAIT)
         if failure := self.failure:
             raise JobFailed(f"{self.name}: {failure}")
         return True
