@@ -26,7 +26,7 @@ class Acceptor:
         at_once: int,
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Accepts from now on. `accepted` is given the connection and its address; `failed` the error, and whether more
+        """`accepted` is given the connection and its address; `failed` the error, and whether more
         file descriptors or memory would help. After `at_once` connections others get their turn."""
         self._listeners = listeners
         self._accepted = accepted
@@ -34,7 +34,10 @@ class Acceptor:
         self._at_once = at_once
         self._has_room = has_room
         self._loop = asyncio.get_running_loop()
-        for listener in listeners:
+
+    def start(self) -> None:
+        """Accept from now on."""
+        for listener in self._listeners:
             self._loop.add_reader(listener, self._accept, listener)
 
     def accept_waiting(self) -> None:

@@ -256,9 +256,31 @@ def test_the_last_segment_ends_between_two_batches(story: Story, tmp_path: Path)
             assert "put the missing files back, or start with --salvage" in str(refused)
             assert any("missing after its end" in problem.text for problem in report.problems)
             check(by_command(files, tmp_path), tmp_path, story, ids_of(found[number:]))
+            if number:
+                check_damage_before_the_missing_end(files, name, tmp_path, found[number - 1])
         else:
             assert report.good
     assert (refusals > 0) == (not story.acked), "with --fsync=never nothing is known to be on disk"
+
+
+def check_damage_before_the_missing_end(files: Files, name: str, folder: Path, batch: Batch) -> None:
+    """The end was given up. What stands before it was on disk too: damage there is refused, and not cut off."""
+    left_over = salvaged(files, folder)
+    damaged = left_over | {name: spoil(left_over[name], [batch])}
+    with pytest.raises(JournalError, match=r"is damaged at byte \d+"):
+        Life(damaged)
+
+
+def test_no_segment_is_left(story: Story, tmp_path: Path) -> None:
+    """verify and the command take an empty folder for what it is: all that was on disk is missing."""
+    files = {name: data for name, data in story.files.items() if not name.startswith("journal/")}
+    fold(files, tmp_path)
+    (tmp_path / "journal").mkdir()
+    report = verify(tmp_path)
+    assert not report.good, "even with --fsync=never the first line was on disk"
+    assert len(salvage(tmp_path)) == len(report.problems)
+    assert salvage(tmp_path) == []
+    assert verify(tmp_path).good
 
 
 def test_a_refused_start_changes_nothing_and_a_salvage_keeps_what_only_progress_knows_to_be_synced() -> None:

@@ -29,9 +29,10 @@ def test_in_the_long_run_it_is_as_many_as_allowed(rate: int) -> None:
     wanted = 4 * rate
     stage.broker.feed(client, b"p ping\n" * wanted)
     while client.lines < wanted:
-        assert stage.broker.timers.next is not None
-        stage.now = max(stage.now, stage.broker.timers.next)
-        stage.broker.tick()
+        if client.blocked:
+            assert stage.broker.timers.next is not None
+            stage.now = max(stage.now, stage.broker.timers.next)
+            stage.broker.tick()
         stage.serve()
     assert 2.9 - 1 / rate <= stage.now <= 3.2, "a second's worth at once, and one that shows that it goes on"
 

@@ -121,7 +121,9 @@ def test_a_journal_that_has_failed_is_told_without_its_files() -> None:
     """A broker with such a journal stops, so it is played here."""
 
     async def answered() -> tuple[Response, HTTPException]:
-        broker = Mock(broken="cannot write /srv/secret/0.mqks: Input/output error", core=Mock(max_line=1000))
+        broker = Mock(
+            broken="cannot write /srv/secret/0.mqks: Input/output error", core=Mock(output=Mock(max_line=1000))
+        )
         inside = Mock(request=AsyncMock(side_effect=Refused("m1 publish e1", "20261231235959123456uN1q")))
         api = Api(broker, Mock(), inside, asyncio.Event(), Mock())
         caller = Caller("127.0.0.1", False, "any", EVERYTHING)

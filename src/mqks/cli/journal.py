@@ -209,7 +209,7 @@ def info_text(found: Info) -> Iterator[str]:
 def repair(args: Namespace) -> int:
     done = salvage(args.folder)
     for one in done:
-        what = f"was damaged; as it was it is now {one.aside}" if one.aside else "is too short"
+        what = f"was damaged; as it was it is now {one.aside}" if one.aside else "is too short, and unchanged"
         print(f"{one.segment} {what}")
         for start, end in one.kept:
             print(f"  kept {start} to {end}, {size_in_tenths(end - start)}")

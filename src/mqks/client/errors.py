@@ -32,7 +32,7 @@ class Refused(MqksError):
         return self.request.partition(" ")[0]
 
     def __reduce__(self) -> tuple[type["Refused"], tuple[str, str]]:
-        return Refused, (self.request, self.error_id)
+        return type(self), (self.request, self.error_id)
 
 
 class AuthRefused(Refused):

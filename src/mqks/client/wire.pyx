@@ -1,7 +1,8 @@
 """The compiled half of the codec: what is done for each message. It makes ids and lines to publish, reads deliveries, and
 cuts replies and records of histories.
 
-It knows nothing of connections. All lines but deliveries go to the session, in Python. Text is UTF-8 with surrogateescape, so data that is no text comes and goes unharmed.
+It knows nothing of connections. All lines but deliveries go to the session, in Python. Text is UTF-8 with surrogateescape, so
+data that is no text comes and goes unharmed.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -52,7 +52,7 @@ def recover(
     if end < position:
         if not salvage and not segments.is_lost(end, position):
             raise _missing(end, position)
-        end = _cut_torn_end(segments)
+        end = _cut_torn_end(segments, salvage)
         segments.give_up(end, position)
         _say_missing(end, position)
         return Journaled(position, position, 0, position)
@@ -120,8 +120,9 @@ def _say_missing(start: int, end: int) -> None:
     log.warning(Entry(said, start=start, end=end))
 
 
-def _cut_torn_end(segments: Segments) -> int:
-    """The last segment is not to be written again: cut off what is no valid batch. Answers where the journal ends."""
+def _cut_torn_end(segments: Segments, salvage: bool) -> int:
+    """The last segment is not to be written again: cut off what is no valid batch. Answers where the journal ends.
+    All of it was on disk, so without `salvage` a bad batch is damage."""
     if not segments.starts:
         return 0
     start = segments.starts[-1]
@@ -132,6 +133,8 @@ def _cut_torn_end(segments: Segments) -> int:
             pass
         offset = reader.offset
     if offset < segments.sizes[start]:
+        if not salvage:
+            raise Damaged(segment_name(start), offset, reason or reader.reason)
         segments.cut(start, offset, f"{segment_name(start)}.{offset}.cut")
     return start + offset
 

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from mqks.journal.errors import JournalError
@@ -71,8 +72,8 @@ def salvage(folder: Path | str) -> list[Salvaged]:
             synced = max(synced, told)
         done = []
         end = max((one.start + one.size for one in scanned), default=0)
-        missing = missing_end(folder, end, journal_synced(folder)) if scanned else None
-        for one, following in zip(scanned, [*scanned[1:], None], strict=True):
+        missing = missing_end(folder, end, journal_synced(folder))
+        for one, following in zip_longest(scanned, scanned[1:]):
             damaged = damage(one.lost, one.start, following is not None, synced)
             if following is not None and (not one.size or (damaged and damaged[-1].end == one.size)):
                 # It was longer once, or is another file: only the next one tells where it ended.
@@ -81,8 +82,12 @@ def salvage(folder: Path | str) -> list[Salvaged]:
                 done.append(_salvage(folder, one, damaged, following.start if following else END))
         if missing:
             _give_up(folder, [missing])
-            name = segment_name(scanned[-1].start)
-            done.append(Salvaged(name, None, [], [(*missing, "it was on disk, and is missing after the end")]))
+            name = segment_name(scanned[-1].start if scanned else 0)
+            lost = [(*missing, "it was on disk, and is missing after the end")]
+            if done and done[-1].segment == name:
+                done[-1].lost.extend(lost)
+            else:
+                done.append(Salvaged(name, None, [], lost))
         return done
 
 

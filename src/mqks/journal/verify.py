@@ -134,10 +134,10 @@ class _Verifier:
         return self.report
 
     def _check_end(self) -> None:
-        if self._end is None or (missing := missing_end(self._folder, self._end, self._known)) is None:
-            return
-        text = f"{missing[1] - missing[0]} bytes that were on disk are missing after its end"
-        self.report.problems.append(Problem(segment_name(self._start), self._end - self._start, text))
+        end = self._end or 0
+        if missing := missing_end(self._folder, end, self._known):
+            text = f"{missing[1] - missing[0]} bytes that were on disk are missing after its end"
+            self.report.problems.append(Problem(segment_name(self._start), end - self._start, text))
 
     def _sizes(self, found: list[int]) -> Iterator[int]:
         for start in found:

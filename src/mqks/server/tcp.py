@@ -92,6 +92,7 @@ class TcpServer:
         listeners = given or bind(host, port)
         has_room = self._broker.authentication.has_room  # for one more who is not authenticated
         self._acceptor = Acceptor(listeners, self._accepted, _not_accepted, at_once=ACCEPTS_AT_ONCE, has_room=has_room)
+        self._acceptor.start()
         if self._disk >= 0:
             loop.add_reader(self._disk, self._poll_disk)
         loop.call_later(HOUSEKEEPING, self._keep_house)

@@ -57,6 +57,7 @@ class Listening:
         for each in sockets:
             each.setblocking(False)
         self._acceptor = Acceptor(sockets, self._accepted, _not_accepted, at_once=ACCEPTS_AT_ONCE)
+        self._acceptor.start()
 
     def close(self) -> None:
         self._acceptor.stop()

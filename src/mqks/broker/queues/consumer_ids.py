@@ -50,10 +50,9 @@ class ConsumerIds(Mapping[bytes, Consumer]):
         self._readers.charge(consumer_cost(consumer.id))
 
     def remove(self, consumer: Consumer) -> None:
-        self._readers.charge(-consumer_cost(consumer.id))
         found = self._consumers[consumer.id]
         if isinstance(found, dict):
             del found[consumer]
-            if found:
-                return
-        del self._consumers[consumer.id]
+        if not isinstance(found, dict) or not found:
+            del self._consumers[consumer.id]
+        self._readers.charge(-consumer_cost(consumer.id))
