@@ -1,5 +1,7 @@
 """Tables of the lake with a real Spark: what it writes, what others read, and what changes files."""
 
+import base64
+import io
 import json
 import os
 import tarfile
@@ -27,7 +29,7 @@ from mqks.pipeline.lake.reading import fields_of_events, open_table, pruned
 from mqks.pipeline.place import Place
 from mqks.pipeline.sql import sql
 
-OLD_LAKE = Path(__file__).with_name("lake_0_1_0.tar.gz")
+OLD_LAKE = Path(__file__).with_name("lake_0_1_0.txt")  # a tar file in base64, of a lake that 0.1.0 has written
 
 
 @pytest.fixture
@@ -266,7 +268,7 @@ ALL = ["m1", "m2", "m3", "m5", "m6", "m7", "m8", "s4"]
 
 def unpacked(folder: Path) -> Place:
     """As 0.1.0 has left it: merged parts, a table of a user, checkpoints, the journal."""
-    with tarfile.open(OLD_LAKE) as archive:
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(OLD_LAKE.read_text()))) as archive:
         archive.extractall(folder, filter="data")
     return Place("mqks://127.0.0.1:1", str(folder / "data"), str(folder / "lake"))
 
