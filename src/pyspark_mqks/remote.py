@@ -106,8 +106,7 @@ class Answer:
 
     def _end(self, line: bytes) -> None:
         try:
-            end = protocol.parse_history(protocol.answer(line.decode("ascii", "replace"), self._request))
-            self.end = int(end if isinstance(end, str) else "")  # nothing else comes as text
+            self.end = protocol.history_end(protocol.answer(line.decode("ascii", "replace"), self._request))
         except Refused as refused:
             raise HistoryRefused(refused.request, refused.error_id) from None
         except ValueError:

@@ -1,7 +1,8 @@
 """The broker without I/O: bytes of clients in, bytes for them out, time as a given clock tells it.
 
-The server and the tests use the same door: connect, feed, turn, sent, disconnect, tick. The core reads the lines
-and does what is hot; every other line comes back (see `core_callbacks`), to be found an action or an error.
+The server and the tests call the same methods: connect, feed, turn, sent, disconnect, tick. The core reads the lines
+and does what is hot. It hands every other line to Python (see `core_callbacks`), where an action answers it, or an
+error.
 
 The broker is made of parts. Each owns its state and knows the parts that its constructor names.
 """
@@ -114,7 +115,7 @@ class Broker:
     # ── start and stop ──
 
     def recover(self, *, grace: float = 60.0, salvage: bool = False, going_on: GoingOn | None = None) -> None:
-        """Make all what it was: see `Recovery.run`."""
+        """Restore queues, holds and remembered ids from disk: see `Recovery.run`."""
         self._recovery.run(grace=grace, salvage=salvage, going_on=going_on)
 
     @property

@@ -50,7 +50,7 @@ class Capacity:
             raise self._limits.reached("max_memory")
 
     def check_freeing(self) -> None:
-        """May something be written down by which something goes? A full disk is freed so, and full memory too, for what
-        is written leaves it: only where both are full there is no place for that."""
+        """May a line be written that frees space? It may while the disk is full or the memory is full, but not while
+        both are: such a line needs a place until it is written."""
         if self._core.log.refusing:
             self.check_memory()

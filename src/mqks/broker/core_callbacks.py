@@ -1,4 +1,5 @@
-"""What the compiled core asks of Python: it implements `Handler` (core/hub.pyi), and each answer comes from one part.
+"""Answers what the compiled core asks of Python: it implements `Handler` (core/callbacks.py). Each answer comes from
+one part.
 
 The core is made first, since nearly all parts need it. So the parts are attached here once they are made, before any
 client connects.

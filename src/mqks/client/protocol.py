@@ -216,6 +216,14 @@ def answer(line: str, request: str) -> str:
     return data
 
 
+def history_end(answer: str) -> int:
+    """The position at which a history ended. ValueError: this is not its end."""
+    end = parse_history(answer)
+    if not isinstance(end, str):
+        raise ValueError(f"not the end of a history: {answer[:100]!r}")
+    return int(end)
+
+
 class Update(NamedTuple):
     """What a queue has now, as its consumers are told."""
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
+from mqks.client import protocol
 from mqks.client.access import Access
 from mqks.client.address import find_address
 from mqks.client.errors import MqksError
@@ -118,16 +119,22 @@ class Tail:
         """A connection of its own: a broker that is away must not be waited for, and raw history asks for one."""
         with connected(find_address(self._place.broker), Access().found(), ANSWER, within=ANSWER) as connection:
             file = connection.makefile("rb")
-            connection.sendall(b"l history latest --to=earliest\n")
-            latest = int(file.readline().removeprefix(b"l ok --end "))
+
+            def ask(request: str) -> None:
+                connection.sendall(protocol.encode(protocol.line("h", request)))
+
+            def end(line: bytes, request: str) -> int:
+                return protocol.history_end(protocol.answer(protocol.decode(line).rstrip("\n"), request))
+
+            ask(request := protocol.history("latest", to="earliest"))
+            latest = end(file.readline(), request)
 
             def batches(start: int, stop: int) -> Iterator[Batch]:
-                connection.sendall(b"r history %d --to=%d --raw\n" % (start, stop))
+                ask(request := protocol.history(start, to=stop, raw=True))
                 while header := parse_header(line := file.readline(HEADER_SIZE)):
                     raw = line + file.read(header.end - header.position - HEADER_SIZE)
                     yield Batch(header.position, header.end, header.dtid, header.count, raw)
-                if not line.startswith(b"r ok --end "):
-                    raise ConnectionError(f"history ended with {line!r}")
+                end(line, request)
 
             return latest, self._first(position, latest, batches)
 

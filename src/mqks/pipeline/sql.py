@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
 
 from mqks.client.blocking import Client
 from mqks.client.errors import MqksError
+from mqks.client.protocol import history_end
 from mqks.journal import JournalError, Reader
 from mqks.pipeline import lake
 from mqks.pipeline.asked import EVERYTHING, NO_BOUNDS, Asked, Bounds, asked, moment, stand_in
@@ -262,7 +263,7 @@ def looking(place: Place) -> Iterator[Callable[[str | datetime], int]]:
 
         def ask(at: str | datetime) -> int:
             word = at if isinstance(at, str) else at.isoformat()
-            return int(broker.request("history", f"{word} --to=earliest").split()[-1])
+            return history_end(broker.request("history", f"{word} --to=earliest"))
 
         yield ask
 

@@ -1,8 +1,8 @@
 """Who is let in, and as whom. With an auth file a client is unauthenticated until its token was accepted; without, one
 is let in from this host alone, or with --insecure from anywhere.
 
-Whether a token is right is decided elsewhere, and takes a while: see `require_tokens`. Touched are clients' rights,
-whether they are heard, who is authenticated, and the timer that ends the patience with one who is not.
+Whether a token is right is decided elsewhere, and takes a while: see `require_tokens`. This part changes the rights of
+clients, blocks their input while a token is checked, and owns the timer for clients that do not authenticate.
 """
 
 import logging

@@ -58,7 +58,7 @@ class Persistence:
         disk: Disk | None,
         options: Options,
     ) -> None:
-        # These three are the journal's as well.
+        # The journal reads these three: see its `Owner`.
         self.core = core
         self.timers = timers
         self.slices = slices

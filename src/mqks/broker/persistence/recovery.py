@@ -61,7 +61,7 @@ class Recovery:
         self._kept: dict[int, bytes] = {}  # snapshots of queues, by birth
 
     def run(self, *, grace: float = 60.0, salvage: bool = False, going_on: GoingOn | None = None) -> None:
-        """Make all what it was. JournalError: that cannot be done without losing what was confirmed.
+        """Restore queues, holds and remembered ids. JournalError: that would lose what was confirmed.
 
         After the start a queue that goes when unused has at least `grace` seconds, so that its consumers can come back.
         If it takes long, `going_on` is called from time to time with the bytes that are done and those there are.

@@ -69,8 +69,8 @@ class QueueManager:
         """May the queue be made, if there is none, or be subscribed to these events and to another pattern, and have
         these limits and this time until it goes? All of it is written at each change.
 
-        One that has more than the limits allow keeps it. With full memory or disk one may still consume: who says what
-        holds already changes nothing, and who says nothing of when the queue goes changes that once."""
+        A queue that has more than the limits allow keeps it. A client may still consume while memory or disk is full: a
+        request that repeats what holds already changes nothing, and needs no room."""
         if queue is None and len(self.by_name) >= self._limits.max_queues:
             raise self._limits.reached("max_queues")
         had = {*queue.events, *named(queue.pattern)} if queue else set()
