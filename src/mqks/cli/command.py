@@ -130,7 +130,7 @@ def typed(value: ValueType, what: str) -> Callable[[str], Any]:
     return parse
 
 
-place = typed(PLACE, "a place")
+place = typed(PLACE, "a position, a time, earliest or latest")
 amount = typed(COUNT, "a count")
 seconds = typed(duration("S", decimals=6, any_float=True), "a number of seconds")
 queue = typed(NAME, "a queue")
