@@ -64,7 +64,7 @@ def salvage(folder: Path | str) -> list[Salvaged]:
     with _locked(folder):
         _put_leftovers_aside(folder)
         scanned = []
-        synced = journal_synced(folder)  # of the last segment only progress may know that it was on disk
+        known = synced = journal_synced(folder)  # of the last segment only progress may know that it was on disk
         for start in starts(folder):
             with SegmentFile(folder, start) as file:
                 one, told = _scan(file)
@@ -72,7 +72,7 @@ def salvage(folder: Path | str) -> list[Salvaged]:
             synced = max(synced, told)
         done = []
         end = max((one.start + one.size for one in scanned), default=0)
-        missing = missing_end(folder, end, journal_synced(folder))
+        missing = missing_end(folder, end, known)
         for one, following in zip_longest(scanned, scanned[1:]):
             damaged = damage(one.lost, one.start, following is not None, synced)
             if following is not None and (not one.size or (damaged and damaged[-1].end == one.size)):
